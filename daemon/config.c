@@ -84,8 +84,8 @@ static const struct config_key keys[] = {
      "Devices of this machine that share each model: heads, FFN columns and KV cache are split\n"
      "among them. The numbers of heads and KV heads must be divisible by it. cuda: that many\n"
      "GPUs, starting at `device`, connected by NCCL. cpu: groups of threads, each on its own\n"
-     "NUMA node if the machine has several; or, started by mpirun, as many processes, on one\n"
-     "machine or several (daemon/README.md)."},
+     "NUMA node if the machine has several. Started by mpirun: as many processes, on one\n"
+     "machine or several, each with one GPU or its threads (daemon/README.md)."},
     {"rank-timeout-s", CONFIG_NUMBER, AT(rank_timeout_s), "10", 1, 3600, NULL, "seconds",
      "With ranks that are processes (mpirun): one of which nothing was heard for so long hangs.\n"
      "The daemon then ends with an error, so that a supervisor can start it again."},

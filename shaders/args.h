@@ -298,11 +298,13 @@ struct cargs_peer {
     float *out;                     /* sums: (n), may be x; else (n_ranks, n) */
     struct cargs_peer_state *state; /* of this rank */
     const uint32_t *stop;           /* not 0: give up. The host's memory */
-    /* In each rank's memory, two sets of a place for each rank: few: n_slots slots; many: n_slots
-     * marks of pieces, and as many pieces of values. */
+    /* In each rank's memory, two sets of a place for each rank. peer_few: n_slots slots. peer_many:
+     * n_slots marks of pieces, and as many pieces of values. peer_mark and so on: a mark, and
+     * n_slots values. */
     uint32_t *slots[CUDA_MAX_PEERS];
     float *values[CUDA_MAX_PEERS];
-    uint32_t n, n_slots, rank, n_ranks, sums, padding;
+    uint32_t n, n_slots, rank, n_ranks, sums;
+    uint32_t mark; /* peer_mark and so on: of the exchange; its last bit is its set */
 };
 ARGS_SIZE(struct cargs_peer, 184);
 

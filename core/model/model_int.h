@@ -450,6 +450,11 @@ int model_rank_check(const model *m, err *e);
 int model_rank_begin(model *m, const struct model_batch *batch, err *e);
 int model_rank_finish(model *m, struct model_output *out, err *e);
 
+/* Does this rank have whole rows of logits, and pick tokens from them? */
+static inline bool model_rank_picks(const model *m) {
+    return !m->part.rank || model_overlaps(m);
+}
+
 int model_bufs_new(model *m, err *e);
 uint64_t model_bufs_bytes(const model *m); /* memory of model_bufs_new; UINT64_MAX: overflow */
 void model_bufs_free(struct model_bufs *b);

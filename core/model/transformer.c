@@ -268,7 +268,7 @@ static int enqueue_head(model *m, const struct model_shape *in, struct model_pen
                                                    .softcap = hp->logit_softcap,
                                                    .y = {split ? b->logits_part : b->logits}});
     if (!rc && split) rc = model_join(m, b->logits_part, b->logits, in->n_logit_rows, hp->n_vocab);
-    return rc || m->part.rank ? rc : pick_tokens(m, in);
+    return rc || !model_rank_picks(m) ? rc : pick_tokens(m, in);
 }
 
 int model_enqueue(model *m, const struct model_shape *shape, const struct model_pools *pools) {

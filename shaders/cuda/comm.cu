@@ -205,7 +205,57 @@ CUDA_KERNEL(CUDA_MANY_THREADS) peer_many(CUDA_ARGS(struct cargs_peer) a) {
     end_exchange(a, number, 1);
 }
 
+/* ---- beside products, which should have the multiprocessors: the values are copied by the copy
+ * engines, then these kernels tell the others, wait for theirs, and add. One thread for each rank
+ */
+
+__device__ uint32_t *mark_at(const struct cargs_peer &a, uint32_t owner, uint32_t from) {
+    return a.slots[owner] + (a.mark % 2) * a.n_ranks + from;
+}
+
+CUDA_KERNEL(CUDA_MAX_PEERS) peer_mark(CUDA_ARGS(struct cargs_peer) a) {
+    pdl_wait();
+    if (threadIdx.x < a.n_ranks && threadIdx.x != a.rank)
+        mark_set(mark_at(a, threadIdx.x, a.rank), a.mark);
+}
+
+CUDA_KERNEL(CUDA_MAX_PEERS) peer_wait(CUDA_ARGS(struct cargs_peer) a) {
+    pdl_wait();
+    if (threadIdx.x >= a.n_ranks || threadIdx.x == a.rank) return;
+    const uint32_t *at = mark_at(a, a.rank, threadIdx.x);
+    for (uint32_t tries = 1; !mark_is(at, a.mark); tries++)
+        if (tries % LOOK_EVERY == 0 && host_load(a.stop)) return;
+}
+
+CUDA_KERNEL(CUDA_FEW_THREADS) peer_add(CUDA_ARGS(struct cargs_peer) a) {
+    pdl_wait();
+    const uint64_t i = ((uint64_t)blockIdx.x * blockDim.x + threadIdx.x) * 4;
+    if (i >= a.n) return;
+    float4 sum;
+    for (uint32_t r = 0; r < a.n_ranks; r++) {
+        const float *at = r == a.rank ? a.x : a.values[a.rank] + place_of(a, a.mark % 2, r);
+        const float4 v = peer_load4(at + i);
+        if (r == 0)
+            sum = v;
+        else
+            sum.x += v.x, sum.y += v.y, sum.z += v.z, sum.w += v.w;
+    }
+    *reinterpret_cast<float4 *>(a.out + i) = sum;
+}
+
 } // namespace
+
+const void *cuda_peer_mark_kernel(void) {
+    return (const void *)peer_mark;
+}
+
+const void *cuda_peer_wait_kernel(void) {
+    return (const void *)peer_wait;
+}
+
+const void *cuda_peer_add_kernel(void) {
+    return (const void *)peer_add;
+}
 
 const void *cuda_peer_few_kernel(void) {
     return (const void *)peer_few;

@@ -3,18 +3,18 @@
  * its own while the second part is computed. The sums may still be running when linear_sum returns:
  * the next product, if they are its residual, takes its rows in the same parts, each when its sum
  * is there; any other call waits for all (cuda_enter). Rows have the same bits in any number
- * (shaders/cuda/format.h). Owns that stream and its events. */
+ * (shaders/cuda/format.h). More parts of 2,048 rows were slower: products of fewer rows are. Owns
+ * that stream and its events. */
 #include "core/backend/cuda/ops_int.h"
 
 #include "core/base/min_max.h"
 
 enum {
 #ifdef INFERD_CUDA_STANDIN
-    LEAST_ROWS = 16, /* of a product that is parted */
+    PART_ROWS = 8, /* at least, of a part */
 #else
-    LEAST_ROWS = 1024,
+    PART_ROWS = 512,
 #endif
-    N_PARTS = CUDA_OVERLAP_PARTS
 };
 
 int cuda_overlap_open(struct cuda_backend *c, err *e) {
@@ -23,7 +23,7 @@ int cuda_overlap_open(struct cuda_backend *c, err *e) {
     cudaError_t rc = cudaDeviceGetStreamPriorityRange(&least, &greatest);
     /* Its few blocks go before those of the product beside it. */
     if (!rc) rc = cudaStreamCreateWithPriority(&c->sums, cudaStreamNonBlocking, greatest);
-    for (int i = 0; i < N_PARTS && !rc; i++) {
+    for (int i = 0; i < CUDA_OVERLAP_PARTS && !rc; i++) {
         rc = cudaEventCreateWithFlags(&c->made[i], cudaEventDisableTiming);
         if (!rc) rc = cudaEventCreateWithFlags(&c->summed[i], cudaEventDisableTiming);
     }
@@ -31,7 +31,7 @@ int cuda_overlap_open(struct cuda_backend *c, err *e) {
 }
 
 void cuda_overlap_close(struct cuda_backend *c) {
-    for (int i = 0; i < N_PARTS; i++) {
+    for (int i = 0; i < CUDA_OVERLAP_PARTS; i++) {
         if (c->made[i]) cudaEventDestroy(c->made[i]);
         if (c->summed[i]) cudaEventDestroy(c->summed[i]);
         c->made[i] = c->summed[i] = NULL;
@@ -66,9 +66,12 @@ static int linear_part(struct cuda_backend *c, const struct op_linear *a, uint32
     return cuda_linear_rows(c, &part);
 }
 
-/* Part i of n_rows rows. */
-static uint32_t part_begin(uint32_t n_rows, uint32_t i) {
-    return (uint32_t)((uint64_t)n_rows * i / N_PARTS);
+static uint32_t count_parts(uint32_t n_rows) {
+    return min_u32(n_rows / PART_ROWS, CUDA_OVERLAP_PARTS);
+}
+
+static uint32_t part_begin(uint32_t n_rows, uint32_t n_parts, uint32_t i) {
+    return (uint32_t)((uint64_t)n_rows * i / n_parts);
 }
 
 int cuda_linear(backend *be, const struct op_linear *a) {
@@ -78,8 +81,9 @@ int cuda_linear(backend *be, const struct op_linear *a) {
     if (!p.x || !a->in.residual || cuda_at(a->in.residual) != p.x || a->n_rows != p.n_rows)
         return cuda_linear_rows(c, a);
     c->pending.x = NULL; /* waited for here */
-    for (uint32_t i = 0; i < N_PARTS && !rc; i++) {
-        const uint32_t first = part_begin(p.n_rows, i), end = part_begin(p.n_rows, i + 1);
+    for (uint32_t i = 0; i < p.n_parts && !rc; i++) {
+        const uint32_t first = part_begin(p.n_rows, p.n_parts, i);
+        const uint32_t end = part_begin(p.n_rows, p.n_parts, i + 1);
         cudaError_t crc = cudaStreamWaitEvent(c->stream, c->summed[i], 0);
         if (crc) return cuda_fail(c, "waiting for a sum", crc);
         c->after_other = true;
@@ -106,20 +110,22 @@ static int sum_part(struct cuda_backend *c, float *y, float *work, uint64_t n, i
 int cuda_linear_sum(backend *be, const struct op_linear *a, backend_buf *work) {
     struct cuda_backend *c = cuda_of(be);
     const uint32_t n_cols = (uint32_t)a->w[0]->n_out;
-    const bool parted = c->sums && !c->capturing && a->n_rows >= LEAST_ROWS;
+    const uint32_t n_parts = count_parts(a->n_rows);
+    const bool parted = c->sums && !c->capturing && n_parts > 1;
     int rc = parted ? 0 : cuda_linear(be, a);
     if (!parted)
         return rc ? rc
                   : cuda_sum_ranks(c, cuda_at(a->y[0]), cuda_at(work),
                                    (uint64_t)a->n_rows * n_cols);
     cuda_enter(c);
-    for (uint32_t i = 0; i < N_PARTS && !rc; i++) {
-        const uint32_t first = part_begin(a->n_rows, i), end = part_begin(a->n_rows, i + 1);
+    for (uint32_t i = 0; i < n_parts && !rc; i++) {
+        const uint32_t first = part_begin(a->n_rows, n_parts, i);
+        const uint32_t end = part_begin(a->n_rows, n_parts, i + 1);
         rc = linear_part(c, a, first, end - first);
         if (!rc)
             rc = sum_part(c, (float *)cuda_at(a->y[0]) + (uint64_t)first * n_cols, cuda_at(work),
                           (uint64_t)(end - first) * n_cols, (int)i);
     }
-    if (!rc) c->pending = (struct cuda_pending){.x = cuda_at(a->y[0]), .n_rows = a->n_rows};
+    if (!rc) c->pending = (struct cuda_pending){cuda_at(a->y[0]), a->n_rows, n_parts};
     return rc;
 }

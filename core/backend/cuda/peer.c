@@ -1,8 +1,8 @@
-/* peer.c - exchanges of a group whose GPUs reach each other's memory: one kernel in which each rank
- * writes its values into the others' memory and adds up what it gets, in the order of the ranks
- * (shaders/cuda/comm.cu: peer_few and peer_many). Owns a rank's places for the others' values and
- * what is mapped of other processes'. GPUs that do not reach each other, and large gathers, have
- * NCCL (comm.c).
+/* peer.c - exchanges of a group whose GPUs reach each other's memory: each rank writes its values
+ * into the others' memory and adds up what it gets, in the order of the ranks
+ * (shaders/cuda/comm.cu): in one kernel, or beside a product, which needs the multiprocessors, by
+ * the copy engines. Owns a rank's places for the others' values and what is mapped of other
+ * processes'. GPUs that do not reach each other, and large gathers, have NCCL (comm.c).
  *
  * Ranks of one process address each other's memory once peer access is on; ranks that are processes
  * of one machine map it by CUDA's handles. All ranks use it or none does. */
@@ -19,20 +19,21 @@ enum {
 #ifdef INFERD_CUDA_STANDIN
     FEW_VALUES = 1 << 10, /* tests reach the other kernel, too */
 #else
-    FEW_VALUES = 1 << 18, /* from there on peer_many is faster: tests/cuda/bench_exchange.c */
+    FEW_VALUES = 1 << 18, /* from there on peer_many is as fast: tests/cuda/bench_exchange.c */
 #endif
     FEW_SLOTS = FEW_VALUES / 2, /* of each rank, in each of two sets */
     FEW_SLOT_BYTES = 16,
     FEW_BLOCKS_OF_AN_SM = 2, /* all of them run at once: comm.cu */
-    MANY_VALUES = 1 << 23,   /* of all ranks, in each set */
-    MANY_BLOCKS = 32,        /* enough for the link; the others are left to products beside it */
+    MANY_VALUES = 1 << 22,   /* of all ranks, in each set */
+    BESIDE_VALUES = 1 << 23, /* likewise */
     STATE_BYTES = 256        /* of each of two struct cargs_peer_state */
 };
 
 /* Where things are in a rank's memory, in bytes from its beginning. */
 struct layout {
-    uint64_t few, marks, values, end;
+    uint64_t few, marks, values, beside_marks, beside_values, end;
     uint32_t n_pieces; /* of peer_many, of each rank */
+    uint32_t n_beside; /* values beside a product, of each rank */
 };
 
 static struct layout layout_of(uint32_t n_ranks) {
@@ -40,7 +41,11 @@ static struct layout layout_of(uint32_t n_ranks) {
     l.n_pieces = MANY_VALUES / CUDA_MANY_PIECE / n_ranks;
     l.marks = l.few + (uint64_t)2 * n_ranks * FEW_SLOTS * FEW_SLOT_BYTES;
     l.values = l.marks + ((uint64_t)2 * n_ranks * l.n_pieces * sizeof(uint32_t) + 255) / 256 * 256;
-    l.end = l.values + (uint64_t)2 * n_ranks * l.n_pieces * CUDA_MANY_PIECE * sizeof(float);
+    l.beside_marks =
+        l.values + (uint64_t)2 * n_ranks * l.n_pieces * CUDA_MANY_PIECE * sizeof(float);
+    l.beside_values = l.beside_marks + STATE_BYTES;
+    l.n_beside = BESIDE_VALUES / n_ranks / 64 * 64;
+    l.end = l.beside_values + (uint64_t)2 * n_ranks * l.n_beside * sizeof(float);
     return l;
 }
 
@@ -48,6 +53,7 @@ struct cuda_peer {
     void *memory[CUDA_MAX_PEERS]; /* of each rank; this rank's is its own */
     bool mapped[CUDA_MAX_PEERS];  /* of another process */
     struct layout at;
+    uint32_t n_exchanges; /* beside products, so far */
 };
 
 void cuda_peer_close(struct cuda_backend *c) {
@@ -196,7 +202,7 @@ static int launch_few(struct cuda_backend *c, struct cargs_peer *a) {
 
 static int launch_many(struct cuda_backend *c, struct cargs_peer *a) {
     const struct cuda_peer *p = c->peer;
-    const uint32_t pieces = cuda_div_up(a->n, CUDA_MANY_PIECE);
+    const uint32_t pieces = cuda_div_up(a->n, CUDA_MANY_PIECE), most = (uint32_t)c->features.n_sms;
     const uint64_t bytes = (uint64_t)a->n * sizeof(float);
     a->state = place(p, a->rank, STATE_BYTES);
     a->n_slots = p->at.n_pieces;
@@ -204,30 +210,68 @@ static int launch_many(struct cuda_backend *c, struct cargs_peer *a) {
         a->slots[r] = place(p, r, p->at.marks);
         a->values[r] = place(p, r, p->at.values);
     }
-    return cuda_launch(c,
-                       &(struct cuda_launch){.kernel = cuda_peer_many_kernel(),
-                                             .name = "peer_many",
-                                             .args = a,
-                                             .args_bytes = sizeof *a,
-                                             .grid = {pieces < MANY_BLOCKS ? pieces : MANY_BLOCKS},
-                                             .threads = CUDA_MANY_THREADS,
-                                             .read = (a->n_ranks + 1) * bytes,
-                                             .written = a->n_ranks * bytes});
+    return cuda_launch(c, &(struct cuda_launch){.kernel = cuda_peer_many_kernel(),
+                                                .name = "peer_many",
+                                                .args = a,
+                                                .args_bytes = sizeof *a,
+                                                .grid = {pieces < most ? pieces : most},
+                                                .threads = CUDA_MANY_THREADS,
+                                                .read = (a->n_ranks + 1) * bytes,
+                                                .written = a->n_ranks * bytes});
+}
+
+static int launch_beside(struct cuda_backend *c, const struct cargs_peer *a, const void *kernel,
+                         const char *name, uint32_t blocks, uint32_t threads) {
+    const uint64_t bytes = blocks > 1 ? (uint64_t)a->n * sizeof(float) : 0;
+    return cuda_launch(c, &(struct cuda_launch){.kernel = kernel,
+                                                .name = name,
+                                                .args = a,
+                                                .args_bytes = sizeof *a,
+                                                .grid = {blocks},
+                                                .threads = threads,
+                                                .read = a->n_ranks * bytes,
+                                                .written = bytes});
+}
+
+static int sum_beside(struct cuda_backend *c, struct cargs_peer *a) {
+    struct cuda_peer *p = c->peer;
+    const uint64_t bytes = (uint64_t)a->n * sizeof(float);
+    const uint32_t set = p->n_exchanges % 2;
+    a->mark = p->n_exchanges++ | 0x80000000u;
+    a->n_slots = p->at.n_beside;
+    for (uint32_t r = 0; r < a->n_ranks; r++) {
+        a->slots[r] = place(p, r, p->at.beside_marks);
+        a->values[r] = place(p, r, p->at.beside_values);
+        if (r == a->rank) continue;
+        float *to = a->values[r] + ((uint64_t)set * a->n_ranks + a->rank) * a->n_slots;
+        cudaError_t rc = cudaMemcpyAsync(to, a->x, bytes, cudaMemcpyDeviceToDevice, c->stream);
+        if (rc) return cuda_fail(c, "a copy to another GPU", rc);
+    }
+    c->after_other = true;
+    int rc = launch_beside(c, a, cuda_peer_mark_kernel(), "peer_mark", 1, CUDA_MAX_PEERS);
+    if (!rc) rc = launch_beside(c, a, cuda_peer_wait_kernel(), "peer_wait", 1, CUDA_MAX_PEERS);
+    if (rc) return rc;
+    return launch_beside(c, a, cuda_peer_add_kernel(), "peer_add",
+                         cuda_div_up(a->n, 4 * CUDA_FEW_THREADS), CUDA_FEW_THREADS);
 }
 
 int cuda_peer_exchange(struct cuda_backend *c, const float *x, float *out, uint64_t n, bool sums) {
+    const struct layout *at = &c->peer->at;
     const bool few = n <= FEW_VALUES && c->force.exchange != CUDA_EXCHANGE_MANY;
-    const uint64_t most = few ? FEW_VALUES : (uint64_t)c->peer->at.n_pieces * CUDA_MANY_PIECE;
+    const bool beside = sums && c->stream == c->sums && n % 4 == 0;
+    const uint64_t most = beside ? at->n_beside
+                          : few  ? FEW_VALUES
+                                 : (uint64_t)at->n_pieces * CUDA_MANY_PIECE;
     int rc = 0;
-    for (uint64_t at = 0; at < n && !rc; at += most) {
-        struct cargs_peer args = {.x = x + at,
-                                  .out = out + at,
+    for (uint64_t done = 0; done < n && !rc; done += most) {
+        struct cargs_peer args = {.x = x + done,
+                                  .out = out + done,
                                   .stop = c->group_stop,
-                                  .n = (uint32_t)(n - at < most ? n - at : most),
+                                  .n = (uint32_t)(n - done < most ? n - done : most),
                                   .rank = c->base.rank,
                                   .n_ranks = c->base.n_ranks,
                                   .sums = sums};
-        rc = few ? launch_few(c, &args) : launch_many(c, &args);
+        rc = beside ? sum_beside(c, &args) : few ? launch_few(c, &args) : launch_many(c, &args);
     }
     return rc;
 }

@@ -18,7 +18,7 @@ int cuda_check(struct cuda_backend *c, const char *what, cudaError_t rc, err *e)
 }
 
 void cuda_await_sums(struct cuda_backend *c) {
-    cudaError_t rc = cudaStreamWaitEvent(c->stream, c->summed[CUDA_OVERLAP_PARTS - 1], 0);
+    cudaError_t rc = cudaStreamWaitEvent(c->stream, c->summed[c->pending.n_parts - 1], 0);
     if (rc) cuda_fail(c, "waiting for a sum", rc);
     c->pending.x = NULL;
     c->after_other = true;

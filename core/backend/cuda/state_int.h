@@ -148,7 +148,7 @@ struct cuda_ready {
 enum { CUDA_OVERLAP_PARTS = 2 };
 struct cuda_pending {
     const void *x; /* (n_rows, columns) f32; NULL: none are running */
-    uint32_t n_rows;
+    uint32_t n_rows, n_parts;
 };
 
 struct cuda_backend {

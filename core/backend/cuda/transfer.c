@@ -154,8 +154,10 @@ int cuda_event_record(backend *be, uint32_t event, err *e) {
 
 int cuda_event_wait(backend *be, uint32_t event, err *e) {
     struct cuda_backend *c = cuda_of(be);
-    if (c->failed.code || c->group) return cuda_sync(be, e); /* which notices a broken group */
+    if (c->failed.code) return cuda_failure(c, e);
+    cuda_enter(c);
     cudaError_t rc = cudaEventSynchronize(c->events[event]);
+    if (!rc && cuda_group_is_broken(c)) return cuda_sync(be, e); /* which says so */
     if (!rc && c->event_staged[event] > c->unstaged) c->unstaged = c->event_staged[event];
     return cuda_check(c, "running a step", rc, e);
 }

@@ -1,8 +1,8 @@
 /* sim_nccl.c - NCCL for devices of the stand-in: an exchange is a host function in each stream,
  * which waits until all ranks have reached theirs. Streams with exchanges defer their work, so that
- * only a thread that waits for a stream waits for other ranks. It releases the runtime's lock while
- * it waits, so other threads' streams proceed. One thread per rank, except between ncclGroupStart
- * and ncclGroupEnd.
+ * only a thread that waits for a stream waits for other ranks; asking whether it is done does not.
+ * It releases the runtime's lock while it waits, so other threads' streams proceed. One thread per
+ * rank, except between ncclGroupStart and ncclGroupEnd.
  *
  * Ranks that are processes (ncclCommInitRank) exchange through a file in memory that the
  * unique id names, in pieces: each rank writes one when all others have read its piece before. */
@@ -35,6 +35,8 @@ struct part {
     const void *send;
     void *recv;
     size_t bytes;
+    bool here; /* it has arrived, and waits for others in this round */
+    unsigned round;
 };
 struct ncclComm {
     struct group *group;
@@ -186,23 +188,28 @@ static void exchange_pieces(struct group *g, const struct part *p) {
 static void arrive(void *arg) {
     struct part *p = arg;
     struct group *g = p->comm->group;
-    unsigned round = g->round;
     if (g->aborted) return;
     if (g->shared) {
         exchange_pieces(g, p);
         return;
     }
-    g->here[p->comm->rank] = p;
-    if (++g->n_here == g->n) {
-        exchange(g);
-        g->n_here = 0;
-        g->round++;
-        pthread_cond_broadcast(&g->changed);
-        return;
+    if (!p->here) {
+        p->round = g->round;
+        g->here[p->comm->rank] = p;
+        if (++g->n_here == g->n) {
+            exchange(g);
+            g->n_here = 0;
+            g->round++;
+            pthread_cond_broadcast(&g->changed);
+            return;
+        }
+        p->here = true;
     }
+    if (g->round == p->round && sim_stops_asking()) return;
     g->n_refs++;
-    while (g->round == round && !g->aborted)
+    while (g->round == p->round && !g->aborted)
         sim_wait(&g->changed);
+    p->here = false;
     drop(g);
 }
 
@@ -245,7 +252,7 @@ ncclResult_t ncclAllGather(const void *send, void *recv, size_t count, ncclDataT
     sim_enter();
     check_range("an input", send, bytes);
     check_range("an output", recv, bytes * (size_t)g->n);
-    *p = (struct part){g->parts, comm, stream, send, recv, bytes};
+    *p = (struct part){g->parts, comm, stream, send, recv, bytes, false, 0};
     g->parts = p;
     if (!depth) sim_stream_late(stream); /* no call waits for the others */
     sim_leave(cudaSuccess);
