@@ -171,6 +171,12 @@ int backend_link_gather(backend_link *link, const void *own, uint32_t bytes, voi
     return backend_link_exchange(link, pieces, n, e);
 }
 
+/* What ranks have agreed on before names its rank already. */
+void backend_link_name_rank(const backend_link *link, uint32_t rank, err *e) {
+    if (rank != link->place.rank && strncmp(e->msg, "rank ", 5) != 0)
+        err_prefix(e, "rank %u: ", rank);
+}
+
 int backend_link_agree(backend_link *link, int rc, err *e) {
     err own = {.code = 0}, all[LINK_MAX_RANKS];
     if (rc && e) own = *e;
@@ -179,8 +185,9 @@ int backend_link_agree(backend_link *link, int rc, err *e) {
     for (uint32_t r = 0; !sent && r < link->place.n; r++) {
         if (!all[r].code) continue;
         sent = all[r].code;
-        if (e) *e = all[r];
-        if (e && r != link->place.rank) err_prefix(e, "rank %u: ", r);
+        if (!e) continue;
+        *e = all[r];
+        backend_link_name_rank(link, r, e);
     }
     return sent;
 }

@@ -57,6 +57,8 @@ int backend_link_gather(backend_link *link, const void *own, uint32_t bytes, voi
 
 /* All ranks: returns the first rank's failure on all of them. rc, e: this rank's result. */
 int backend_link_agree(backend_link *link, int rc, err *e);
+/* Has e, another rank's failure, name that rank. */
+void backend_link_name_rank(const backend_link *link, uint32_t rank, err *e);
 
 /* Makes the link fail, and tells the other processes. The first reason counts. */
 void backend_link_break(backend_link *link, const char *why);

@@ -70,8 +70,9 @@ static int exchange_notes(backend_link *link, const struct note *own, struct not
     for (uint32_t r = 0; !rc && r < backend_link_n(link); r++) {
         if (!all[r].e.code) continue;
         rc = all[r].e.code;
-        if (e) *e = all[r].e;
-        if (e && r != backend_link_rank(link)) err_prefix(e, "rank %u: ", r);
+        if (!e) continue;
+        *e = all[r].e;
+        backend_link_name_rank(link, r, e);
     }
     return rc;
 }

@@ -234,9 +234,10 @@ static int run_ranks(model *m, bool begins, bool finishes, struct model_output *
 }
 
 int model_begin(model *m, const struct model_batch *batch, err *e) {
+    struct model_output none;
     if (!m->ranks) return model_rank_begin(m, batch, e);
     m->ranks->batch = batch;
-    return model_overlaps(m) ? run_ranks(m, true, false, NULL, e) : 0;
+    return model_overlaps(m) ? run_ranks(m, true, false, &none, e) : 0;
 }
 
 int model_finish(model *m, struct model_output *out, err *e) {

@@ -105,6 +105,6 @@ for (const [signal, says] of [
 test("fewer GPUs than processes", { skip }, () =>
   assert.rejects(
     logits(golden("llama2"), 4, mpirun(4)),
-    /rank 3: n_ranks = 4: backend "cuda": no device 3: this machine has 3, numbered from 0/,
+    /inferd: rank 3: backend "cuda": no device 3: this machine has 3, numbered from 0/,
   ),
 );

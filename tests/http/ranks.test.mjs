@@ -2,6 +2,9 @@
 // process that dies or hangs ends all of them. Where Open MPI or the module is missing the tests are skipped.
 import assert from "node:assert/strict";
 import { execFile, spawnSync } from "node:child_process";
+import { mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
 import { promisify } from "node:util";
 import { isGone, mpirun, pidsOf, skip } from "./mpi.mjs";
@@ -175,7 +178,10 @@ test("states of recurrent layers, kept for later prompts", { skip }, async () =>
 describe("what cannot be", { skip }, () => {
   const refused = (n, flags, message, env = {}) => {
     const command = [...mpirun(n), binary, "serve", "--port", "0", "--model", modelFile, ...flags];
-    const how = spawnSync(command[0], command.slice(1), { encoding: "utf8", env: { ...process.env, ...env } });
+    const home = mkdtempSync(join(tmpdir(), "inferd-test-")); // not the user's registry
+    const all = { ...process.env, XDG_DATA_HOME: home, ...env };
+    const how = spawnSync(command[0], command.slice(1), { encoding: "utf8", env: all });
+    rmSync(home, { recursive: true });
     assert.notEqual(how.status, 0, how.stderr);
     assert.match(how.stderr, message);
   };

@@ -1,6 +1,6 @@
 /* comm.c - groups of CUDA devices: an NCCL communicator for each device, whose ranks are threads of
- * one process, or processes that meet through a link. Owns the communicators, and with a link a
- * thread that breaks the group when the link fails. NCCL is loaded at run time.
+ * one process, or processes that meet through a link. Owns the communicators, the streams of sums,
+ * and with a link a thread that breaks the group when the link fails. NCCL is loaded at run time.
  *
  * ORDER OF SUMS. NCCL's own reductions add in an order that depends on sizes and links. So ranks
  * only gather, and each adds the gathered parts in the order of the ranks (shaders/cuda/comm.cu).
@@ -213,6 +213,30 @@ int cuda_all_gather(backend *be, const struct op_all_gather *a) {
 
 /* ---- the group ---- */
 
+/* The stream of sums beside products (overlap.c). */
+static int open_sums(struct cuda_backend *c, err *e) {
+    int least = 0, greatest = 0;
+    cudaSetDevice(c->features.ordinal);
+    cudaError_t rc = cudaDeviceGetStreamPriorityRange(&least, &greatest);
+    /* Its few blocks go before those of the product beside it. */
+    if (!rc) rc = cudaStreamCreateWithPriority(&c->sums, cudaStreamNonBlocking, greatest);
+    for (int i = 0; i < CUDA_OVERLAP_PARTS && !rc; i++) {
+        rc = cudaEventCreateWithFlags(&c->made[i], cudaEventDisableTiming);
+        if (!rc) rc = cudaEventCreateWithFlags(&c->summed[i], cudaEventDisableTiming);
+    }
+    return rc ? err_set(e, ERR_DEVICE, "cannot create a stream: %s", cudaGetErrorString(rc)) : 0;
+}
+
+static void close_sums(struct cuda_backend *c) {
+    for (int i = 0; i < CUDA_OVERLAP_PARTS; i++) {
+        if (c->made[i]) cudaEventDestroy(c->made[i]);
+        if (c->summed[i]) cudaEventDestroy(c->summed[i]);
+        c->made[i] = c->summed[i] = NULL;
+    }
+    if (c->sums) cudaStreamDestroy(c->sums);
+    c->sums = NULL;
+}
+
 static int nccl_refuse(const struct cuda_group *g, const char *what, ncclResult_t rc, err *e) {
     return err_set_param(e, ERR_DEVICE, "n_ranks", "%s: NCCL: %s (set NCCL_DEBUG=INFO for details)",
                          what, g->ncclGetErrorString(rc));
@@ -342,7 +366,7 @@ static int make_comms(backend *const *ranks, struct cuda_group *g, int rc, err *
     if (g->link && !g->watching) return err_no_memory(e);
     rc = connect_ranks(ranks, g, e);
     for (uint32_t r = 0; r < g->n_local && !rc; r++)
-        rc = cuda_overlap_open(cuda_of(ranks[r]), e);
+        rc = open_sums(cuda_of(ranks[r]), e);
     return rc ? rc : cuda_peer_open(ranks, g->n_local, e);
 }
 
@@ -400,7 +424,7 @@ void cuda_group_part(backend *be) {
     for (uint32_t r = 0; r < g->n_local; r++)
         cuda_peer_close(cuda_of(be->peers[r]));
     for (uint32_t r = 0; r < g->n_local; r++)
-        cuda_overlap_close(cuda_of(be->peers[r]));
+        close_sums(cuda_of(be->peers[r]));
     for (uint32_t r = 0; r < g->n_local; r++) {
         if (g->comms[r]) g->ncclCommDestroy(g->comms[r]);
         if (g->aborters[r].runs) pthread_join(g->aborters[r].thread, NULL);

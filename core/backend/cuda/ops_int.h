@@ -34,8 +34,6 @@ bool cuda_peer_takes(const struct cuda_backend *c, const float *x, uint64_t n, b
 int cuda_peer_exchange(struct cuda_backend *c, const float *x, float *out, uint64_t n, bool sums);
 
 /* ---- overlap.c: backend_linear and backend_linear_sum ---- */
-int cuda_overlap_open(struct cuda_backend *c, err *e); /* of a group */
-void cuda_overlap_close(struct cuda_backend *c);
 int cuda_linear_sum(backend *be, const struct op_linear *a, backend_buf *work);
 
 /* ---- scratch of ops ---- */

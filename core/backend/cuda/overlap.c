@@ -3,8 +3,8 @@
  * its own while the second part is computed. The sums may still be running when linear_sum returns:
  * the next product, if they are its residual, takes its rows in the same parts, each when its sum
  * is there; any other call waits for all (cuda_enter). Rows have the same bits in any number
- * (shaders/cuda/format.h). More parts of 2,048 rows were slower: products of fewer rows are. Owns
- * that stream and its events. */
+ * (shaders/cuda/format.h). More parts of 2,048 rows were slower: products of fewer rows are. The
+ * stream and its events are comm.c's. */
 #include "core/backend/cuda/ops_int.h"
 
 #include "core/base/min_max.h"
@@ -16,29 +16,6 @@ enum {
     PART_ROWS = 512,
 #endif
 };
-
-int cuda_overlap_open(struct cuda_backend *c, err *e) {
-    int least = 0, greatest = 0;
-    cudaSetDevice(c->features.ordinal);
-    cudaError_t rc = cudaDeviceGetStreamPriorityRange(&least, &greatest);
-    /* Its few blocks go before those of the product beside it. */
-    if (!rc) rc = cudaStreamCreateWithPriority(&c->sums, cudaStreamNonBlocking, greatest);
-    for (int i = 0; i < CUDA_OVERLAP_PARTS && !rc; i++) {
-        rc = cudaEventCreateWithFlags(&c->made[i], cudaEventDisableTiming);
-        if (!rc) rc = cudaEventCreateWithFlags(&c->summed[i], cudaEventDisableTiming);
-    }
-    return rc ? err_set(e, ERR_DEVICE, "cannot create a stream: %s", cudaGetErrorString(rc)) : 0;
-}
-
-void cuda_overlap_close(struct cuda_backend *c) {
-    for (int i = 0; i < CUDA_OVERLAP_PARTS; i++) {
-        if (c->made[i]) cudaEventDestroy(c->made[i]);
-        if (c->summed[i]) cudaEventDestroy(c->summed[i]);
-        c->made[i] = c->summed[i] = NULL;
-    }
-    if (c->sums) cudaStreamDestroy(c->sums);
-    c->sums = NULL;
-}
 
 /* The rows of buf, n_cols f32 each, from `first` on. */
 static struct cuda_buf rows_from(const backend_buf *buf, uint32_t first, uint64_t n_cols) {
