@@ -132,8 +132,9 @@ $(BUILD)/libinferd-mpi.so: core/backend/mpi/mpi.c core/backend/link_module.h cor
 	$(CC) $(CPPFLAGS) $(CFLAGS) -fPIC -fvisibility=hidden $(patsubst -I%,-isystem %,$(shell pkg-config --cflags $(MPI))) \
 	    -shared -o $@ $< $(shell pkg-config --libs $(MPI)) -pthread
 
-.PHONY: all
+.PHONY: all mpi
 all: $(if $(wildcard daemon/main.c),$(BUILD)/inferd,$(LIB)) $(CUDA_MODULE) $(MPI_MODULE) ## build build/inferd, with nvcc and MPI their modules
+mpi: $(MPI_MODULE)
 
 # A missing package is one sentence, not a page of compiler errors.
 $(BUILD)/.probed: scripts/setup

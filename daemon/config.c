@@ -85,8 +85,8 @@ static const struct config_key keys[] = {
      "Devices of this machine that share each model: heads, FFN columns and KV cache are split\n"
      "among them. The numbers of heads and KV heads must be divisible by it. cuda: that many\n"
      "GPUs, starting at `device`, connected by NCCL. cpu: groups of threads, each on its own\n"
-     "NUMA node if the machine has several; or, started by mpirun, as many processes, on one\n"
-     "machine or several (daemon/README.md)."},
+     "NUMA node if the machine has several. Started by mpirun: as many processes, on one\n"
+     "machine or several, each with one GPU or its threads (daemon/README.md)."},
     {"pipeline-parallel", CONFIG_NUMBER, AT(pipeline_parallel), "1", 1, 16, NULL, "stages",
      "Processes, on one machine or several, that share each model by its layers (stages): this\n"
      "one, which serves, and those that `stages` names (daemon/README.md)."},

@@ -280,5 +280,33 @@ struct cargs_join_parts {
 };
 ARGS_SIZE(struct cargs_join_parts, 40);
 
+/* comm.cu: exchanges through the ranks' memory, by the kernels peer_few and peer_many. A slot of
+ * the first is 16 bytes: a value, the exchange's mark, the next value, the mark again. */
+enum {
+    CUDA_MAX_PEERS = 8,
+    CUDA_FEW_THREADS = 256,
+    CUDA_MANY_THREADS = 512,
+    CUDA_MANY_EACH = 8, /* times 4 values of a thread are a piece */
+    CUDA_MANY_PIECE = CUDA_MANY_THREADS * CUDA_MANY_EACH * 4
+};
+struct cargs_peer_state {
+    uint32_t n_exchanges, n_done; /* done: blocks of this exchange */
+};
+ARGS_SIZE(struct cargs_peer_state, 8);
+struct cargs_peer {
+    const float *x;                 /* (n) of this rank */
+    float *out;                     /* sums: (n), may be x; else (n_ranks, n) */
+    struct cargs_peer_state *state; /* of this rank */
+    const uint32_t *stop;           /* not 0: give up. The host's memory */
+    /* In each rank's memory, two sets of a place for each rank. peer_few: n_slots slots. peer_many:
+     * n_slots marks of pieces, and as many pieces of values. peer_mark and so on: a mark, and
+     * n_slots values. */
+    uint32_t *slots[CUDA_MAX_PEERS];
+    float *values[CUDA_MAX_PEERS];
+    uint32_t n, n_slots, rank, n_ranks, sums;
+    uint32_t mark; /* peer_mark and so on: of the exchange; its last bit is its set */
+};
+ARGS_SIZE(struct cargs_peer, 184);
+
 #endif
 #endif

@@ -42,8 +42,7 @@ static int open_rank(size_t i, const struct backend_config *config, backend **ou
 static int check_link(const backend *be, err *e) {
     if (be->vt->links) return 0;
     return err_set_param(e, ERR_UNSUPPORTED, "backend",
-                         "backend %s: ranks that are processes compute on CPUs: choose backend cpu",
-                         be->name);
+                         "backend %s: ranks that are processes need backend cpu or cuda", be->name);
 }
 
 static int open_group(size_t i, const struct backend_config *config, backend **out, err *e) {
@@ -55,6 +54,7 @@ static int open_group(size_t i, const struct backend_config *config, backend **o
     int rc = 0;
     while (!rc && n < n_local) {
         one.rank = first + n;
+        one.device = config->device + (config->link ? backend_link_here(config->link) : n);
         rc = open_rank(i, &one, &ranks[n], e);
         if (!rc) n++;
         if (rc && n) err_prefix(e, "n_ranks = %u: ", config->n_ranks);
@@ -64,9 +64,11 @@ static int open_group(size_t i, const struct backend_config *config, backend **o
         ranks[r]->n_ranks = config->n_ranks;
         ranks[r]->n_local = n;
         ranks[r]->link = config->link;
+        ranks[r]->link_calls = config->link ? &backend_link_calls : NULL;
         memcpy(ranks[r]->peers, ranks, n * sizeof *ranks);
     }
     if (!rc && config->link) rc = check_link(ranks[0], e);
+    if (config->link) rc = backend_link_agree(config->link, rc, e);
     if (!rc) rc = ranks[0]->vt->group_open(ranks, n, e);
     if (rc) {
         close_ranks(ranks, n);
@@ -318,6 +320,7 @@ void backend_range_free(backend_range *range) {
 
 int backend_sync(backend *be, err *e) {
     int rc = be->link ? backend_link_failed(be->link, e) : 0;
+    if (rc) be->vt->group_break(be); /* nothing on the device waits for a rank that is gone */
     return rc ? rc : be->vt->sync(be, e);
 }
 

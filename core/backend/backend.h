@@ -36,8 +36,10 @@ struct backend_config {
      * 1. backend_open sets rank for each of them. */
     uint32_t n_ranks, rank;
     backend_link
-        *link;       /* of n_ranks processes, each with one rank, or NULL; outlives the backend */
-    uint32_t device; /* cuda: number of the GPU, of the first GPU of a group */
+        *link; /* of n_ranks processes, each with one rank, or NULL; outlives the backend */
+    /* cuda: number of the GPU, of the first GPU of a group. With a link, of the first process on
+     * this machine; the others take those that follow. backend_open sets it for each rank. */
+    uint32_t device;
     /* Maximum share of the device's own memory that this process should hold, 0..1; 0: the
      * device's default. Ignored by devices that share the host's memory. */
     double memory_fraction;

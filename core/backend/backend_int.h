@@ -79,6 +79,8 @@ struct backend_vtable {
     void (*group_break)(backend *be);
     void (*bind_thread)(const backend *be); /* NULL: threads need no place */
     uint64_t (*exchange_bytes)(const backend *be, uint32_t n_rows, uint32_t n_cols);
+    /* backend_linear_sum of a group; NULL: linear, then all_reduce. */
+    int (*linear_sum)(backend *be, const struct op_linear *a, backend_buf *work);
 
     BACKEND_OPS(BACKEND_OP_ENTRY, BACKEND_OP_ENTRY)
 };
@@ -108,6 +110,7 @@ struct backend {
     uint32_t n_local;                  /* likewise: ranks in this process; 0: no group */
     backend *peers[BACKEND_MAX_RANKS]; /* (n_local) */
     backend_link *link;                /* to the other ranks; NULL: all are in this process */
+    const struct backend_link_calls *link_calls; /* with link */
     atomic_uint_fast64_t op_counts[BACKEND_N_OPS];
     atomic_uint n_kernels; /* may grow: a kernel's name is set before it is counted */
     const char *kernel_names[BACKEND_MAX_KERNELS]; /* valid as long as the backend */

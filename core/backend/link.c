@@ -30,7 +30,7 @@ struct backend_link {
     void *self; /* the module's */
     bool stages;
     struct link_place place;
-    uint32_t n_here, share, n_sharing;
+    uint32_t n_here, here, share, n_sharing;
     uint64_t hang_ns;
     struct link_heard heard; /* the thread's */
     atomic_bool broken;
@@ -177,6 +177,29 @@ int backend_link_gather(backend_link *link, const void *own, uint32_t bytes, voi
     return backend_link_exchange(link, pieces, n, e);
 }
 
+/* What ranks have agreed on before names its rank already. */
+void backend_link_name_rank(const backend_link *link, uint32_t rank, err *e) {
+    const char *noun = noun_of(link);
+    const size_t n = strlen(noun);
+    if (rank == link->place.rank || (strncmp(e->msg, noun, n) == 0 && e->msg[n] == ' ')) return;
+    err_prefix(e, "%s %u: ", noun, rank);
+}
+
+int backend_link_agree(backend_link *link, int rc, err *e) {
+    err own = {.code = 0}, all[LINK_MAX_RANKS];
+    if (rc && e) own = *e;
+    own.code = rc;
+    int sent = backend_link_gather(link, &own, sizeof own, all, e);
+    for (uint32_t r = 0; !sent && r < link->place.n; r++) {
+        if (!all[r].code) continue;
+        sent = all[r].code;
+        if (!e) continue;
+        *e = all[r];
+        backend_link_name_rank(link, r, e);
+    }
+    return sent;
+}
+
 /* ---- open and close ---- */
 
 static int load_module(const struct link_module **out, err *e) {
@@ -226,6 +249,7 @@ static int meet_others(backend_link *link, const char *version, err *e) {
                 e, ERR_UNSUPPORTED, "%s %u runs inferd %.20s, %s %u %.20s: they must be the same",
                 noun_of(link), r, all[r].version, noun_of(link), link->place.rank, own.version);
         link->n_here += here;
+        link->here += here && r < link->place.rank;
         link->share += shares && r < link->place.rank;
         link->n_sharing += shares;
     }
@@ -314,7 +338,17 @@ uint32_t backend_link_n_here(const backend_link *link) {
     return link->n_here;
 }
 
+uint32_t backend_link_here(const backend_link *link) {
+    return link->here;
+}
+
 uint32_t backend_link_share(const backend_link *link, uint32_t *n) {
     *n = link->n_sharing;
     return link->share;
 }
+
+const struct backend_link_calls backend_link_calls = {.n_here = backend_link_n_here,
+                                                      .gather = backend_link_gather,
+                                                      .agree = backend_link_agree,
+                                                      .failed = backend_link_failed,
+                                                      .fail = backend_link_break};

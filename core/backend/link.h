@@ -57,6 +57,7 @@ void backend_link_close(backend_link *link);
 uint32_t backend_link_rank(const backend_link *link);
 uint32_t backend_link_n(const backend_link *link);
 uint32_t backend_link_n_here(const backend_link *link); /* processes on this machine */
+uint32_t backend_link_here(const backend_link *link);   /* of these, those of a lower rank */
 /* Which of *n processes that may use the same processors this is. */
 uint32_t backend_link_share(const backend_link *link, uint32_t *n);
 
@@ -81,9 +82,24 @@ int backend_link_receive(backend_link *link, uint32_t from, void *message, uint3
 /* Gets what each rank has, in the order of ranks: all (n ranks, bytes). */
 int backend_link_gather(backend_link *link, const void *own, uint32_t bytes, void *all, err *e);
 
+/* All ranks: returns the first rank's failure on all of them. rc, e: this rank's result. */
+int backend_link_agree(backend_link *link, int rc, err *e);
+/* Has e, another rank's failure, name that rank. */
+void backend_link_name_rank(const backend_link *link, uint32_t rank, err *e);
+
 /* Makes the link fail, and tells the other processes. The first reason counts. */
 void backend_link_break(backend_link *link, const char *why);
 /* ERR_DEVICE with the reason once the link has failed, else 0. */
 int backend_link_failed(backend_link *link, err *e);
+
+/* The calls above for a device that is a module of its own, and so not linked with them. */
+struct backend_link_calls {
+    uint32_t (*n_here)(const backend_link *link);
+    int (*gather)(backend_link *link, const void *own, uint32_t bytes, void *all, err *e);
+    int (*agree)(backend_link *link, int rc, err *e);
+    int (*failed)(backend_link *link, err *e);
+    void (*fail)(backend_link *link, const char *why);
+};
+extern const struct backend_link_calls backend_link_calls;
 
 #endif

@@ -451,6 +451,23 @@ static int check_all_gather(const backend *be, const struct op_all_gather *a) {
     }
 BACKEND_OPS(CALL, CALL)
 
+int backend_linear_sum(backend *be, const struct op_linear *a, backend_buf *work) {
+    if (a->n_weights != 1 || a->act != BACKEND_ACT_NONE) return ERR_INVALID;
+    int rc = check_linear(be, a);
+    if (rc != READY) return rc == NOTHING_TO_DO ? 0 : rc;
+    const struct op_all_reduce sum = {
+        .x = a->y[0], .work = work, .n_rows = a->n_rows, .n_cols = (uint32_t)a->w[0]->n_out};
+    const int summed = check_all_reduce(be, &sum);
+    if (summed != READY && summed != NOTHING_TO_DO) return summed;
+    if (summed == READY && be->vt->linear_sum) {
+        backend_count_op(be, BACKEND_OP_linear);
+        backend_count_op(be, BACKEND_OP_all_reduce);
+        return be->vt->linear_sum(be, a, work);
+    }
+    rc = backend_linear(be, a);
+    return rc ? rc : backend_all_reduce(be, &sum);
+}
+
 #define NAME(name, on_cpu, on_metal, on_cuda) #name,
 static const char *const op_names[BACKEND_N_OPS] = {BACKEND_OPS(NAME, NAME)};
 

@@ -516,6 +516,10 @@ struct op_all_reduce {
     uint32_t n_rows, n_cols;
 };
 
+/* backend_linear of one weight without act, then backend_all_reduce of y[0]; a device may do both
+ * at once. Without a group the product alone. */
+int backend_linear_sum(backend *be, const struct op_linear *a, backend_buf *work);
+
 /* Joins the ranks' columns. With w = backend_share(n_cols, n_ranks), rank r passes columns r * w ..
  * min((r + 1) * w, n_cols) - 1 of out as part: that many f32 per row in a buffer of (n_rows, w).
  * out (n_rows, n_cols), or NULL on ranks that do not need it. Every rank must have a column.

@@ -182,13 +182,28 @@ static int measure_model(engine *en, const struct engine_config *config,
                          backend_name(en->be));
 }
 
-/* Opens what comes before anything large: the tokenizer, small tensors, the backend. */
-static int open_head(engine *en, const struct engine_config *config, struct model_limits *limits,
-                     err *e) {
-    int rc = engine_config_check(config, e);
+/* Reads the tokenizer and small tensors. */
+static int open_files(engine *en, const struct engine_config *config, err *e) {
+    int rc = group_check_model(en, config, e);
+    if (!rc) rc = engine_config_check(config, e);
     if (!rc) rc = model_read_hparams(config->model_path, &en->hp, e);
     if (!rc) rc = model_ranks_check(&en->hp, config->n_ranks, e);
     if (!rc) rc = stages_plan(en, config, e);
+    if (!rc) rc = tokenizer_open(config->model_path, &en->tok, e);
+    if (!rc && (uint32_t)tokenizer_n_vocab(en->tok) > en->hp.n_vocab)
+        rc = err_set(e, ERR_FORMAT, "the tokenizer has %d tokens, the model %u",
+                     (int)tokenizer_n_vocab(en->tok), en->hp.n_vocab);
+    if (!rc) rc = find_eog(en, e);
+    if (!rc) rc = find_allowed(en, e);
+    if (!rc) rc = open_heads(en, config->model_path, e);
+    return rc;
+}
+
+/* Opens what comes before anything large. Processes open the backend together or not at all. */
+static int open_head(engine *en, const struct engine_config *config, struct model_limits *limits,
+                     err *e) {
+    int rc = open_files(en, config, e);
+    if (config->group) rc = group_agree(config, rc, e);
     if (rc) return rc;
     const bool stages = en->split.n > 1;
     uint32_t logit_rows = config->max_sequences + ENGINE_PROMPT_LOGPROB_ROWS;
@@ -216,14 +231,7 @@ static int open_head(engine *en, const struct engine_config *config, struct mode
         .importance = config->importance,
     };
     model_backend_limits(&en->hp, &bc);
-    rc = tokenizer_open(config->model_path, &en->tok, e);
-    if (!rc && (uint32_t)tokenizer_n_vocab(en->tok) > en->hp.n_vocab)
-        rc = err_set(e, ERR_FORMAT, "the tokenizer has %d tokens, the model %u",
-                     (int)tokenizer_n_vocab(en->tok), en->hp.n_vocab);
-    if (!rc) rc = find_eog(en, e);
-    if (!rc) rc = find_allowed(en, e);
-    if (!rc) rc = open_heads(en, config->model_path, e);
-    if (!rc) rc = backend_open(&bc, &en->be, e);
+    rc = backend_open(&bc, &en->be, e);
     if (!rc && backend_can_sample(en->be))
         limits->max_history = config->max_sequences < ENGINE_MAX_HISTORY / ENGINE_HISTORY_TOKENS
                                   ? config->max_sequences * ENGINE_HISTORY_TOKENS
@@ -245,8 +253,7 @@ static void choose_listener(const engine *en, const struct engine_config *config
 int engine_open_model(engine *en, const struct engine_config *config, struct engine_size *size,
                       struct model_limits *limits, err *e) {
     struct kv_config *kc = &size->kc;
-    int rc = group_check_model(en, config, e);
-    if (!rc) rc = open_head(en, config, limits, e);
+    int rc = open_head(en, config, limits, e);
     if (!rc) rc = measure_model(en, config, limits, &size->memory, e);
     if (!rc) rc = engine_size(config, &en->own, en->be, size, e);
     if (config->group) rc = group_agree_size(en, config, size, rc, e);

@@ -125,7 +125,7 @@ int group_check_model(const engine *en, const struct engine_config *config, err 
 struct note {
     err e; /* code 0: it went well */
     uint64_t n_blocks, n_states;
-    char isa[16];
+    char isa[96];
 };
 
 /* Exchanges notes. The first rank's failure is everyone's. */
@@ -134,8 +134,9 @@ static int exchange_notes(backend_link *link, const struct note *own, struct not
     for (uint32_t r = 0; !rc && r < backend_link_n(link); r++) {
         if (!all[r].e.code) continue;
         rc = all[r].e.code;
-        if (e) *e = all[r].e;
-        if (e && r != backend_link_rank(link)) err_prefix(e, "process %u: ", r);
+        if (!e) continue;
+        *e = all[r].e;
+        backend_link_name_rank(link, r, e);
     }
     return rc;
 }
@@ -144,6 +145,10 @@ static struct note note_of(int rc, const err *e) {
     struct note own = {.e.code = rc};
     if (rc && e) own.e = *e;
     return own;
+}
+
+int group_agree(const struct engine_config *config, int rc, err *e) {
+    return backend_link_agree(config->group, rc, e);
 }
 
 /* A rank that has more memory than another one takes as many blocks as that. */

@@ -143,7 +143,7 @@ static void plan_bufs(const model *m, struct model_bufs *b, struct planned out[M
     const bool both = g4->on && experts->n_experts;
     uint32_t share = m->part.n_ranks > 1 ? backend_share(hp->n_vocab, m->part.n_ranks) : 0;
     uint64_t exchange = exchange_bytes(m),
-             sampling = lim->max_history && !m->part.rank && m->part.ends ? last : 0;
+             sampling = lim->max_history && model_rank_picks(m) ? last : 0;
     const bool parallel = hp->layers[0] & MODEL_LAYER_PARALLEL;
     const struct planned plan[] = {
         {&b->ids, rows, 1},
@@ -194,7 +194,7 @@ static void plan_bufs(const model *m, struct model_bufs *b, struct planned out[M
         {&b->mixed, rows,
          parallel || hp->ffn_beside || both || hp->encoder.on || hp->post_eps > 0 ? hp->n_embd : 0},
         {&b->hidden, rows, hp->n_embd},
-        {&b->logits, last, m->part.rank || !m->part.ends ? 0 : hp->n_vocab},
+        {&b->logits, last, model_rank_picks(m) ? hp->n_vocab : 0},
         {&b->logits_part, last, share},
         {&b->work, exchange / sizeof(float), 1},
         {&b->top_ids, last, m->part.ends ? BACKEND_MAX_TOP : 0},

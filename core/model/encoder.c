@@ -96,15 +96,13 @@ int model_encoder_enqueue_rest(model *m, uint32_t layer, const struct model_rows
                                backend_buf *out) {
     const struct model_layer *l = &m->w.layers[layer];
     struct model_bufs *b = &m->bufs;
-    int rc = model_product_enqueue(m, &(struct model_product){l->wo, l->bo, a->att, b->r, 0}, a->n);
-    if (!rc) rc = model_sum(m, b->r, a->n);
+    int rc = model_product_sum(m, &(struct model_product){l->wo, l->bo, a->att, b->r, 0}, a->n);
     if (!rc)
         rc = add_and_norm(m, a->x, b->r, l->attn_post_norm, l->attn_post_norm_bias, a->n, b->mixed);
     if (!rc) rc = model_inner_enqueue(m, l, (struct op_input){.x = b->mixed}, a->n);
     if (!rc)
-        rc = model_product_enqueue(m, &(struct model_product){l->w_down, l->b_down, b->ff, b->r, 0},
-                                   a->n);
-    if (!rc) rc = model_sum(m, b->r, a->n);
+        rc = model_product_sum(m, &(struct model_product){l->w_down, l->b_down, b->ff, b->r, 0},
+                               a->n);
     if (rc) return rc;
     return add_and_norm(m, b->mixed, b->r, l->ffn_post_norm, l->ffn_post_norm_bias, a->n, out);
 }

@@ -461,6 +461,11 @@ int model_rank_check(const model *m, err *e);
 int model_rank_begin(model *m, const struct model_batch *batch, err *e);
 int model_rank_finish(model *m, struct model_output *out, err *e);
 
+/* Does this rank have whole rows of logits, and pick tokens from them? */
+static inline bool model_rank_picks(const model *m) {
+    return m->part.ends && (!m->part.rank || model_overlaps(m));
+}
+
 int model_bufs_new(model *m, err *e);
 uint64_t model_bufs_bytes(const model *m); /* memory of model_bufs_new; UINT64_MAX: overflow */
 void model_bufs_free(struct model_bufs *b);
@@ -539,6 +544,8 @@ struct model_product {
     float scale;
 };
 int model_product_enqueue(model *m, const struct model_product *p, uint32_t n_rows);
+/* The same, then model_sum of y (n_rows, n_embd). */
+int model_product_sum(model *m, const struct model_product *p, uint32_t n_rows);
 /* What w_down of a plain FFN reads: bufs.ff. */
 int model_inner_enqueue(model *m, const struct model_layer *l, struct op_input in, uint32_t n_rows);
 

@@ -2,6 +2,10 @@
  * except rank 0, which the caller's thread drives. A thread opens its part, so that its memory is
  * local to it, and then runs every step that the caller starts. Owns the threads.
  *
+ * Where steps overlap, all ranks begin a step, and later all finish it: each picks the tokens from
+ * the same logits, and so has them for its next step. Otherwise they run a step when it is to be
+ * finished.
+ *
  * A thread that waits for a step, or for its end, spins, then sleeps. A rank whose step fails
  * breaks the group: the others return from the exchange in which they wait. */
 #include "core/model/model_int.h"
@@ -30,7 +34,8 @@ struct model_ranks {
     const char *path; /* while opening */
     const struct model_limits *limits;
     const struct model_batch *batch; /* of the step */
-    atomic_uint step, n_done;        /* steps begun; ranks that are done with this one */
+    bool begins, finishes;           /* what the ranks are to do with it */
+    atomic_uint step, n_done;        /* times that this was said; ranks that have done it */
     atomic_uint failed;              /* 1 + the rank that failed first; 0: none */
     atomic_bool stopping;
     atomic_int n_sleeping;
@@ -81,10 +86,9 @@ static void count_done(struct model_ranks *r) {
     wake_all(r);
 }
 
-static int forward_rank(model *m, const struct model_batch *batch, struct model_output *out,
-                        err *e) {
-    int rc = model_rank_begin(m, batch, e);
-    return rc ? rc : model_rank_finish(m, out, e);
+static int do_part(const struct model_ranks *r, model *m, struct model_output *out, err *e) {
+    int rc = r->begins ? model_rank_begin(m, r->batch, e) : 0;
+    return rc || !r->finishes ? rc : model_rank_finish(m, out, e);
 }
 
 static void *rank_main(void *arg) {
@@ -100,7 +104,7 @@ static void *rank_main(void *arg) {
         if (atomic_load(&r->stopping)) return NULL;
         step = atomic_load(&r->step);
         mem_guard_enter();
-        own->rc = forward_rank(own->m, r->batch, &none, &own->e);
+        own->rc = do_part(r, own->m, &none, &own->e);
         mem_guard_leave();
         report_result(r, backend_rank(own->be), own->be, own->rc);
     }
@@ -212,26 +216,33 @@ int model_check_files(const model *m, err *e) {
 }
 
 bool model_overlaps(const model *m) {
-    return m->part.n_ranks < 2 && m->part.embeds && m->part.ends && m->limits.max_history &&
-           backend_can_overlap(m->be);
+    return m->part.n_ranks == backend_n_local(m->be) && m->part.embeds && m->part.ends &&
+           m->limits.max_history && backend_can_overlap(m->be);
 }
 
-/* In a group a step begins in model_finish: its ranks run all of it at once. */
-int model_begin(model *m, const struct model_batch *batch, err *e) {
-    if (!m->ranks) return model_rank_begin(m, batch, e);
-    m->ranks->batch = batch;
-    return 0;
-}
-
-int model_finish(model *m, struct model_output *out, err *e) {
+/* All ranks do it at once. */
+static int run_ranks(model *m, bool begins, bool finishes, struct model_output *out, err *e) {
     struct model_ranks *r = m->ranks;
-    if (!r) return model_rank_finish(m, out, e);
     if (!r->placed) backend_bind_thread(m->be);
     r->placed = true;
+    r->begins = begins;
+    r->finishes = finishes;
     atomic_store(&r->n_done, 0);
     atomic_fetch_add(&r->step, 1);
     wake_all(r);
-    return join_ranks(r, m, forward_rank(m, r->batch, out, e), e);
+    return join_ranks(r, m, do_part(r, m, out, e), e);
+}
+
+int model_begin(model *m, const struct model_batch *batch, err *e) {
+    struct model_output none;
+    if (!m->ranks) return model_rank_begin(m, batch, e);
+    m->ranks->batch = batch;
+    return model_overlaps(m) ? run_ranks(m, true, false, &none, e) : 0;
+}
+
+int model_finish(model *m, struct model_output *out, err *e) {
+    if (!m->ranks) return model_rank_finish(m, out, e);
+    return run_ranks(m, !model_overlaps(m), true, out, e);
 }
 
 int model_forward(model *m, const struct model_batch *batch, struct model_output *out, err *e) {

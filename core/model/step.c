@@ -197,7 +197,7 @@ static int upload_batch(model *m, const struct model_batch *in, const struct mod
              n < n_all ? n_all : (uint64_t)s->n_logit_rows + s->n_hidden_rows);
     if (m->hp.recurrent.n_layers)
         add_ints(&u, b->state_tables, in->state_tables, 2 * (uint64_t)s->n_seqs);
-    if (s->samples && !m->part.rank && m->part.ends) add_sampling(m, in, now->n_logit_rows, &u);
+    if (s->samples && model_rank_picks(m)) add_sampling(m, in, now->n_logit_rows, &u);
     add_upload(&u, b->token_copies, 0, in->token_copies,
                in->n_token_copies * sizeof *in->token_copies);
     add_upload(&u, b->history_updates, 0, in->history_updates,

@@ -22,14 +22,24 @@ struct op_input model_input(const model *m, backend_buf *x, struct model_pending
                              .centred = norm && m->hp.centred};
 }
 
+static struct op_linear product_op(const struct model_product *p, uint32_t n_rows) {
+    return (struct op_linear){.in.x = p->x,
+                              .n_rows = n_rows,
+                              .n_weights = 1,
+                              .w = {p->w},
+                              .bias = {p->bias},
+                              .y_scale = p->scale,
+                              .y = {p->y}};
+}
+
 int model_product_enqueue(model *m, const struct model_product *p, uint32_t n_rows) {
-    return backend_linear(m->be, &(struct op_linear){.in.x = p->x,
-                                                     .n_rows = n_rows,
-                                                     .n_weights = 1,
-                                                     .w = {p->w},
-                                                     .bias = {p->bias},
-                                                     .y_scale = p->scale,
-                                                     .y = {p->y}});
+    const struct op_linear op = product_op(p, n_rows);
+    return backend_linear(m->be, &op);
+}
+
+int model_product_sum(model *m, const struct model_product *p, uint32_t n_rows) {
+    const struct op_linear op = product_op(p, n_rows);
+    return backend_linear_sum(m->be, &op, m->bufs.work);
 }
 
 int model_sum(model *m, backend_buf *x, uint32_t n_rows) {
@@ -82,8 +92,7 @@ static int enqueue_mixed(model *m, uint32_t layer, const struct model_rows *a,
     if (m->part.gathers && !attends) return enqueue_joined(m, l, a);
     const struct model_product attention = {l->wo, l->bo, a->att, b->r, hp->attn_out_scale},
                                recurrent = {l->w_out, l->bo, a->att, b->r, hp->ssm_out_scale};
-    int rc = model_product_enqueue(m, attends ? &attention : &recurrent, a->n);
-    if (!rc) rc = model_sum(m, b->r, a->n);
+    int rc = model_product_sum(m, attends ? &attention : &recurrent, a->n);
     if (!rc) rc = norm_pending(m, a->n, out);
     if (rc || !(m->hp.layers[layer] & MODEL_LAYER_PARALLEL)) return rc;
     /* Adds attention's output to x; what the norm gives is overwritten. */
@@ -92,9 +101,8 @@ static int enqueue_mixed(model *m, uint32_t layer, const struct model_rows *a,
                                                .out = b->mixed});
     *out = (struct model_pending){.r = b->mixed, .norm = NULL};
     if (rc) return rc;
-    rc = model_product_enqueue(
+    return model_product_sum(
         m, &(struct model_product){l->w_out, NULL, a->mix, b->mixed, hp->ssm_out_scale}, a->n);
-    return rc ? rc : model_sum(m, b->mixed, a->n);
 }
 
 /* The FFN without a gate, on an input: b->r. */
@@ -149,10 +157,10 @@ static int enqueue_beside(model *m, uint32_t layer, const struct model_rows *a,
         return rc;
     }
     if (!rc)
-        rc = model_product_enqueue(
-            m, &(struct model_product){l->w_down, l->b_down, b->ff, b->mixed, 0}, a->n);
+        rc = model_product_sum(m, &(struct model_product){l->w_down, l->b_down, b->ff, b->mixed, 0},
+                               a->n);
     *out = (struct model_pending){.r = b->mixed, .norm = NULL};
-    return rc ? rc : model_sum(m, b->mixed, a->n);
+    return rc;
 }
 
 /* The rest of a layer after its mixers. *pending: what is to be added to x, then the pending
@@ -177,10 +185,9 @@ static int enqueue_rest(model *m, uint32_t layer, const struct model_rows *a,
     if (l->router) return model_experts_enqueue(m, l, in, a->n, &pending->r);
     rc = model_inner_enqueue(m, l, in, a->n);
     if (!rc)
-        rc = model_product_enqueue(
+        rc = model_product_sum(
             m, &(struct model_product){l->w_down, l->b_down, b->ff, b->r, m->hp.ffn_out_scale},
             a->n);
-    if (!rc) rc = model_sum(m, b->r, a->n);
     return rc ? rc : norm_pending(m, a->n, pending);
 }
 
@@ -268,7 +275,7 @@ static int enqueue_head(model *m, const struct model_shape *in, struct model_pen
                                                    .softcap = hp->logit_softcap,
                                                    .y = {split ? b->logits_part : b->logits}});
     if (!rc && split) rc = model_join(m, b->logits_part, b->logits, in->n_logit_rows, hp->n_vocab);
-    return rc || m->part.rank ? rc : pick_tokens(m, in);
+    return rc || !model_rank_picks(m) ? rc : pick_tokens(m, in);
 }
 
 /* The end of a stage: x is what the next one begins with. What the norm gives is not needed. */

@@ -308,6 +308,51 @@ __device__ __forceinline__ uint32_t pick_bytes(uint32_t a, uint32_t b, uint32_t 
     return __byte_perm(a, b, selector);
 }
 
+/* ---- memory that another GPU reads or writes meanwhile */
+
+/* Writes (a, mark, b, mark), of which a reader sees each half whole. */
+__device__ __forceinline__ void peer_store(uint32_t *slot, float a, float b, uint32_t mark) {
+    asm volatile("st.volatile.global.v4.u32 [%0], {%1, %2, %3, %2};" ::"l"(slot),
+                 "r"(__float_as_uint(a)), "r"(mark), "r"(__float_as_uint(b))
+                 : "memory");
+}
+
+/* Are both halves there? */
+__device__ __forceinline__ bool peer_load(const uint32_t *slot, uint32_t mark, float *a, float *b) {
+    uint32_t v[4];
+    asm volatile("ld.volatile.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(v[0]), "=r"(v[1]), "=r"(v[2]), "=r"(v[3])
+                 : "l"(slot)
+                 : "memory");
+    *a = __uint_as_float(v[0]);
+    *b = __uint_as_float(v[2]);
+    return v[1] == mark && v[3] == mark;
+}
+
+/* By one thread, after a barrier: tells the other GPU's mark_wait that what the block wrote into
+ * its memory is there. */
+__device__ __forceinline__ void mark_set(uint32_t *at, uint32_t mark) {
+    __threadfence_system();
+    asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(at), "r"(mark) : "memory");
+}
+
+/* Has the mark come? Then, after a barrier, peer_load4 reads what came before it. */
+__device__ __forceinline__ bool mark_is(const uint32_t *at, uint32_t mark) {
+    uint32_t v;
+    asm volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(v) : "l"(at) : "memory");
+    return v == mark;
+}
+
+/* Past the first cache, which does not see other GPUs' writes. */
+__device__ __forceinline__ float4 peer_load4(const float *at) {
+    return __ldcg(reinterpret_cast<const float4 *>(at));
+}
+
+/* A word of the host's memory. */
+__device__ __forceinline__ uint32_t host_load(const uint32_t *p) {
+    return *(const volatile uint32_t *)p;
+}
+
 /* 2^v with an error of at most 2 ulp; exactly 1 for 0, 0 for -inf; results below 2^-126 are 0. */
 __device__ __forceinline__ float exp2_fast(float v) {
     float r;

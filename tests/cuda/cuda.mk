@@ -41,6 +41,10 @@ $(BUILD)/bench_gemm $(BUILD)/bench_linear $(BUILD)/bench_attention $(BUILD)/benc
   $(BUILD)/libinferd.a
 	$(CXX) -o $@ $^ -L$(CUDA_HOME)/lib64 -lcudart_static $(LDLIBS) -lstdc++ -ldl -lrt
 
+# Takes the device from the module, as the program does.
+$(BUILD)/bench_exchange: $(BUILD)/pic/tests/cuda/bench_exchange.o $(BUILD)/libinferd.a
+	$(CC) -o $@ $^ $(LDLIBS)
+
 # Uses private headers, so it links its own copy of the backend.
 $(BUILD)/test_cuda_format: tests/unit/test_cuda_format.c $(SUPPORT_O) $(CUDA_O) $(BUILD)/libinferd.a
 	@mkdir -p $(@D)

@@ -2,48 +2,19 @@
 // process that dies or hangs ends all of them. Where Open MPI or the module is missing the tests are skipped.
 import assert from "node:assert/strict";
 import { execFile, spawnSync } from "node:child_process";
-import { existsSync, readFileSync } from "node:fs";
-import { dirname, join } from "node:path";
+import { mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
 import { promisify } from "node:util";
+import { isGone, mpirun, pidsOf, skip } from "./mpi.mjs";
 import { binary, long, modelFile, modelName, post, randomPrompt, random, sse, startServer, until } from "./server.mjs";
 
 const run = promisify(execFile);
 const hybrid = { file: "tests/golden/hybrid/inferd-hybrid-q8_0.gguf", name: "hybrid" };
-// mpirun refuses root unless told twice; it counts on a core for each process.
-Object.assign(process.env, { OMPI_ALLOW_RUN_AS_ROOT: "1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM: "1" });
-// AddressSanitizer: what Open MPI leaks is told by the whole stack, through libraries without frame pointers.
-if (process.env.ASAN_OPTIONS) {
-  process.env.ASAN_OPTIONS += ":fast_unwind_on_malloc=0";
-  process.env.LSAN_OPTIONS = "print_suppressions=0:suppressions=tests/lsan.supp";
-}
-const mpirun = (n) => ["mpirun", "--oversubscribe", "--bind-to", "none", "-n", String(n)];
 const ranks = (n) => ["--tensor-parallel", String(n), "--kv-cache-tokens", "8192", "--threads", "2"];
 
-const skip = spawnSync("mpirun", ["--version"]).error
-  ? "mpirun is not installed: scripts/setup test installs it"
-  : existsSync(join(dirname(binary), "libinferd-mpi.so"))
-    ? false
-    : "libinferd-mpi.so was not built";
-
 const startRanks = (n, flags = [], models) => startServer([...ranks(n), ...flags], models, mpirun(n));
-
-// The processes of mpirun's ranks, by rank.
-function pidsOf(server) {
-  const list = spawnSync("pgrep", ["-P", String(server.child.pid)], { encoding: "utf8" })
-    .stdout.trim()
-    .split("\n");
-  const pids = [];
-  for (const pid of list) {
-    const variables = readFileSync(`/proc/${pid}/environ`, "latin1").split("\0");
-    const rank = variables.find((v) => v.startsWith("OMPI_COMM_WORLD_RANK="));
-    if (rank) pids[Number(rank.split("=")[1])] = Number(pid);
-  }
-  return pids;
-}
-
-const isGone = (pid) =>
-  !existsSync(`/proc/${pid}`) || /^State:\tZ/m.test(readFileSync(`/proc/${pid}/status`, "latin1"));
 
 async function logits(model, n, under) {
   const tokens = Array.from({ length: 40 }, (_, i) => i + 2).join(",");
@@ -207,7 +178,10 @@ test("states of recurrent layers, kept for later prompts", { skip }, async () =>
 describe("what cannot be", { skip }, () => {
   const refused = (n, flags, message, env = {}) => {
     const command = [...mpirun(n), binary, "serve", "--port", "0", "--model", modelFile, ...flags];
-    const how = spawnSync(command[0], command.slice(1), { encoding: "utf8", env: { ...process.env, ...env } });
+    const home = mkdtempSync(join(tmpdir(), "inferd-test-")); // not the user's registry
+    const all = { ...process.env, XDG_DATA_HOME: home, ...env };
+    const how = spawnSync(command[0], command.slice(1), { encoding: "utf8", env: all });
+    rmSync(home, { recursive: true });
     assert.notEqual(how.status, 0, how.stderr);
     assert.match(how.stderr, message);
   };

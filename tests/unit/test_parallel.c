@@ -186,6 +186,106 @@ static void test_rounds(void) {
     backend_close(be);
 }
 
+/* ---- a product whose result the ranks sum, then one that has the sums as its residual ---- */
+
+enum { SUM_IN = 96, SUM_OUT = 64, SUM_NEXT = 80 };
+
+/* Of a rank. */
+struct sum_run {
+    backend *be;
+    pthread_t id;
+    backend_weight *w, *next;
+    backend_buf *in, *sums, *x, *out, *work;
+    uint32_t n_rows;
+    bool at_once; /* backend_linear_sum; else the product, then the sum */
+    int rc;
+};
+
+static void *run_sum(void *arg) {
+    struct sum_run *r = arg;
+    const struct op_linear product = {
+        .in.x = r->in, .n_rows = r->n_rows, .n_weights = 1, .w = {r->w}, .y = {r->sums}};
+    const struct op_all_reduce sum = {
+        .x = r->sums, .work = r->work, .n_rows = r->n_rows, .n_cols = SUM_OUT};
+    const struct op_linear next = {.in = {.x = r->x, .residual = r->sums},
+                                   .n_rows = r->n_rows,
+                                   .n_weights = 1,
+                                   .w = {r->next},
+                                   .y = {r->out}};
+    if (r->at_once) {
+        r->rc = backend_linear_sum(r->be, &product, r->work);
+    } else {
+        r->rc = backend_linear(r->be, &product);
+        if (!r->rc) r->rc = backend_all_reduce(r->be, &sum);
+    }
+    if (!r->rc) r->rc = backend_linear(r->be, &next);
+    if (!r->rc) r->rc = backend_sync(r->be, NULL);
+    return NULL;
+}
+
+/* The residual stream, then what the next product gives, of all ranks. */
+struct sum_result {
+    float x[2][MAX_ROWS * SUM_OUT], out[2][MAX_ROWS * SUM_NEXT];
+};
+
+static void sum_both_ways(backend *be, uint32_t n_rows, bool at_once, struct sum_result *got) {
+    static float in[2][MAX_ROWS * SUM_IN], w[2][SUM_OUT * SUM_IN], next[SUM_NEXT * SUM_OUT];
+    static float x[MAX_ROWS * SUM_OUT];
+    struct sum_run runs[2];
+    be_rng.state = 11;
+    be_fill(x, MAX_ROWS * SUM_OUT, 1);
+    be_fill(next, SUM_NEXT * SUM_OUT, 1);
+    for (uint32_t r = 0; r < 2; r++) {
+        backend *own = backend_peer(be, r);
+        be_fill(in[r], MAX_ROWS * SUM_IN, 1);
+        be_fill(w[r], SUM_OUT * SUM_IN, 1);
+        runs[r] = (struct sum_run){.be = own,
+                                   .n_rows = n_rows,
+                                   .at_once = at_once,
+                                   .w = be_weight(own, QTYPE_F32, SUM_OUT, SUM_IN, w[r]),
+                                   .next = be_weight(own, QTYPE_F32, SUM_NEXT, SUM_OUT, next),
+                                   .in = be_f32(own, in[r], MAX_ROWS * SUM_IN),
+                                   .x = be_f32(own, x, MAX_ROWS * SUM_OUT),
+                                   .sums = be_bytes(own, NULL, MAX_ROWS * SUM_OUT * sizeof(float)),
+                                   .out = be_bytes(own, NULL, MAX_ROWS * SUM_NEXT * sizeof(float))};
+        const uint64_t work = backend_exchange_bytes(be, MAX_ROWS, SUM_OUT);
+        if (work) runs[r].work = be_bytes(own, NULL, work);
+    }
+    for (uint32_t r = 0; r < 2; r++)
+        be_need(pthread_create(&runs[r].id, NULL, run_sum, &runs[r]) == 0, "a thread");
+    for (uint32_t r = 0; r < 2; r++)
+        pthread_join(runs[r].id, NULL);
+    for (uint32_t r = 0; r < 2; r++) {
+        CHECK(runs[r].rc == 0);
+        be_get(runs[r].be, runs[r].x, got->x[r], (uint64_t)n_rows * SUM_OUT);
+        be_get(runs[r].be, runs[r].out, got->out[r], (uint64_t)n_rows * SUM_NEXT);
+        backend_weight_free(runs[r].w);
+        backend_weight_free(runs[r].next);
+        backend_buf *const bufs[] = {runs[r].in, runs[r].x, runs[r].sums, runs[r].out,
+                                     runs[r].work};
+        for (size_t i = 0; i < sizeof bufs / sizeof bufs[0]; i++)
+            backend_buf_free(bufs[i]);
+    }
+}
+
+/* Both ways give the same bits, also where a device computes the rows in parts. */
+static void test_linear_sum(void) {
+    static struct sum_result want, got;
+    static const uint32_t rows[] = {1, 15, 16, 17, 33, MAX_ROWS};
+    backend *be = open_group(2, 2);
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        sum_both_ways(be, rows[i], false, &want);
+        sum_both_ways(be, rows[i], true, &got);
+        for (uint32_t r = 0; r < 2; r++) {
+            CHECK_MSG(!memcmp(got.x[r], want.x[r], rows[i] * SUM_OUT * sizeof(float)),
+                      "%u rows, rank %u: the sums", rows[i], r);
+            CHECK_MSG(!memcmp(got.out[r], want.out[r], rows[i] * SUM_NEXT * sizeof(float)),
+                      "%u rows, rank %u: the next product", rows[i], r);
+        }
+    }
+    backend_close(be);
+}
+
 static void *break_soon(void *arg) {
     backend_break_group(arg);
     return NULL;
@@ -236,6 +336,7 @@ static void exchanges(const char *name) {
     RUN(test_all_reduce);
     RUN(test_all_gather);
     RUN(test_rounds);
+    RUN(test_linear_sum);
     RUN(test_break);
     RUN(test_shapes_differ);
 }

@@ -87,9 +87,11 @@ static const struct backend_vtable vtable = {.close = close_device,
                                              .copy_bandwidth = cuda_copy_bandwidth,
                                              .kv_fits = cuda_kv_fits,
                                              .joins_shared = cuda_joins_shared,
+                                             .links = true,
                                              .group_open = cuda_group_join,
                                              .group_close = cuda_group_part,
                                              .group_break = cuda_group_break,
+                                             .linear_sum = cuda_linear_sum,
                                              .exchange_bytes = cuda_exchange_bytes,
                                              BACKEND_OPS(ENTRY, ENTRY)};
 
@@ -127,7 +129,7 @@ static int find_device(struct cuda_backend *c, err *e) {
 }
 
 static int open_device(struct cuda_backend *c, const struct backend_config *config, err *e) {
-    c->features.ordinal = (int)(config->device + config->rank);
+    c->features.ordinal = (int)config->device;
     int rc = find_device(c, e);
     if (rc) return rc;
     double fraction = config->memory_fraction > 0 ? config->memory_fraction : MEMORY_FRACTION;

@@ -63,6 +63,8 @@ int cuda_product(struct cuda_backend *c, const struct cuda_product *p);
 int cuda_products(struct cuda_backend *c, const struct cuda_product *p, uint32_t n);
 /* Can a launch sum n experts' results with w? */
 bool cuda_sums_slots(const struct cuda_backend *c, const struct cuda_weight *w, uint32_t n);
+/* backend_linear, all rows at once. */
+int cuda_linear_rows(struct cuda_backend *c, const struct op_linear *a);
 int cuda_linear_scratch(struct cuda_backend *c, const struct backend_config *config, err *e);
 
 /* ---- epilogue.c: what follows the sums of a product ---- */

@@ -92,7 +92,7 @@ int cuda_launch(struct cuda_backend *c, const struct cuda_launch *l) {
         .dynamicSmemBytes = l->shared,
         .stream = c->stream,
         .attrs = &early,
-        .numAttrs = c->features.sm >= 90 && !l->no_overlap && !c->uploading,
+        .numAttrs = c->features.sm >= 90 && !l->no_overlap && !c->after_other,
     };
     void *args[] = {(void *)(uintptr_t)l->args};
 #ifdef INFERD_CUDA_STANDIN
@@ -101,7 +101,7 @@ int cuda_launch(struct cuda_backend *c, const struct cuda_launch *l) {
     cudaError_t rc = allow_shared(f, l);
     if (!rc) rc = cudaLaunchKernelExC(&config, l->kernel, args);
     if (rc) return cuda_fail(c, l->name, rc);
-    c->uploading = false;
+    c->after_other = false;
     count_launch(c, f->counter, l);
     return 0;
 }

@@ -375,8 +375,7 @@ static int linear_pair(struct cuda_backend *c, const struct op_linear *a) {
 }
 
 /* Weights of one format share a launch. */
-int cuda_linear(backend *be, const struct op_linear *a) {
-    struct cuda_backend *c = cuda_of(be);
+int cuda_linear_rows(struct cuda_backend *c, const struct op_linear *a) {
     uint32_t kinds = 0;
     if (a->act != BACKEND_ACT_NONE) return linear_pair(c, a);
     for (uint32_t i = 0; i < a->n_weights; i++)

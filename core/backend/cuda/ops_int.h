@@ -17,7 +17,24 @@ void cuda_weight_free(backend_weight *w);
 int cuda_group_join(backend *const *ranks, uint32_t n, err *e);
 void cuda_group_part(backend *be);
 void cuda_group_break(backend *be);
+/* x (n) f32 = the ranks' x added in their order, in c->stream; work as in op_all_reduce. */
+int cuda_sum_ranks(struct cuda_backend *c, float *x, float *work, uint64_t n);
 uint64_t cuda_exchange_bytes(const backend *be, uint32_t n_rows, uint32_t n_cols);
+
+/* ---- peer.c: exchanges through the ranks' memory ---- */
+
+/* All ranks of a group at once: finds out whether they reach each other's memory. Only a failure of
+ * the link is an error; without c->peer there are no such exchanges. */
+int cuda_peer_open(backend *const *ranks, uint32_t n, err *e);
+void cuda_peer_close(struct cuda_backend *c); /* nothing runs on the device */
+/* Is an exchange of x (n) of each rank done so? The same answer on all ranks. */
+bool cuda_peer_takes(const struct cuda_backend *c, const float *x, uint64_t n, bool sums);
+/* sums: out (n) = the ranks' x (n) added in their order, and may be x; else out (n_ranks, n) = x of
+ * each rank. n is one that cuda_peer_takes. 0 or ERR_DEVICE. */
+int cuda_peer_exchange(struct cuda_backend *c, const float *x, float *out, uint64_t n, bool sums);
+
+/* ---- overlap.c: backend_linear and backend_linear_sum ---- */
+int cuda_linear_sum(backend *be, const struct op_linear *a, backend_buf *work);
 
 /* ---- scratch of ops ---- */
 int cuda_heads_scratch(struct cuda_backend *c, const struct backend_config *config, err *e);

@@ -149,7 +149,7 @@ int cuda_side_join(backend *be, err *e) {
     cuda_forget(c);
     cudaError_t rc = cudaEventRecord(c->side.ahead, c->side.stream);
     if (!rc) rc = cudaStreamWaitEvent(c->stream, c->side.ahead, 0);
-    c->uploading = true;
+    c->after_other = true;
     return cuda_check(c, "waiting for copies", rc, e);
 }
 

@@ -17,6 +17,13 @@ int cuda_check(struct cuda_backend *c, const char *what, cudaError_t rc, err *e)
     return cuda_failure(c, e);
 }
 
+void cuda_await_sums(struct cuda_backend *c) {
+    cudaError_t rc = cudaStreamWaitEvent(c->stream, c->summed[c->pending.n_parts - 1], 0);
+    if (rc) cuda_fail(c, "waiting for a sum", rc);
+    c->pending.x = NULL;
+    c->after_other = true;
+}
+
 int cuda_sync(backend *be, err *e) {
     struct cuda_backend *c = cuda_of(be);
     if (c->failed.code) return cuda_failure(c, e);

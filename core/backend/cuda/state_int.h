@@ -111,11 +111,12 @@ enum cuda_scratch {
     CUDA_N_SCRATCH
 };
 
-/* How tests and benchmarks override linear.c's choices; 0: its own choice. Not to be changed while
- * a step is captured. */
+/* How tests and benchmarks override linear.c's and peer.c's choices; 0: their own choice. Not to be
+ * changed while a step is captured. */
 struct cuda_force {
     enum cuda_path { CUDA_PATH_AUTO, CUDA_PATH_SKINNY, CUDA_PATH_TILE, CUDA_PATH_LARGE } path;
     uint32_t block_tiles, n_stages; /* of the skinny GEMM: upper bounds */
+    enum cuda_exchange { CUDA_EXCHANGE_AUTO, CUDA_EXCHANGE_MANY, CUDA_EXCHANGE_NCCL } exchange;
 };
 
 /* Upload path of weights (weights.c). */
@@ -155,6 +156,13 @@ struct cuda_side {
     uint64_t batch_staged[BACKEND_SIDE_BATCHES]; /* value of staged when the batch ended */
 };
 
+/* The sums of the ranks that may be running in a stream of their own (overlap.c). */
+enum { CUDA_OVERLAP_PARTS = 2 };
+struct cuda_pending {
+    const void *x; /* (n_rows, columns) f32; NULL: none are running */
+    uint32_t n_rows, n_parts;
+};
+
 struct cuda_backend {
     backend base;
     struct cuda_tile_plan tile_plans[CUDA_MAX_TILE_PLANS];
@@ -177,8 +185,13 @@ struct cuda_backend {
     uint64_t staged, unstaged;
     cudaEvent_t events[BACKEND_N_EVENTS];
     uint64_t event_staged[BACKEND_N_EVENTS]; /* value of staged when the event was recorded */
-    bool uploading; /* the next launch must not overlap what is before it: an upload, or a wait */
+    /* The last thing in the stream was an upload, a wait or no kernel of ours: the next launch must
+     * not overlap it. */
+    bool after_other;
     struct cuda_side side;
+    cudaStream_t sums; /* NULL: the ranks' sums are in `stream` */
+    cudaEvent_t made[CUDA_OVERLAP_PARTS], summed[CUDA_OVERLAP_PARTS];
+    struct cuda_pending pending;
     struct cuda_loader loader;
     struct cuda_graph graphs[CUDA_MAX_GRAPHS];
     struct cuda_graph *graph; /* chosen by cuda_capture_begin, for cuda_graph_launch; NULL: none */
@@ -190,6 +203,8 @@ struct cuda_backend {
     struct cuda_lt *lt;              /* lt.c; NULL: no cuBLASLt */
     struct cuda_group *group;        /* comm.c; shared by its ranks; NULL: a single device */
     const atomic_bool *group_broken; /* of group */
+    uint32_t *group_stop;            /* of group; not 0: its kernels end waiting. Pinned memory */
+    struct cuda_peer *peer;          /* peer.c; NULL: NCCL does all exchanges */
     err failed;                      /* code 0: healthy */
     char isa[96];                    /* "NVIDIA H200, sm_90" */
     float in_scale; /* common to all rows in CUDA_SCRATCH_IN_SCALE; 0: each has its own */
@@ -211,9 +226,13 @@ int cuda_check(struct cuda_backend *c, const char *what, cudaError_t rc, err *e)
 /* Waits until the stream is empty. 0 or ERR_DEVICE, also if another rank broke the group. */
 int cuda_sync(backend *be, err *e);
 
+/* Lets the stream wait for the sums of the ranks that run beside it. */
+void cuda_await_sums(struct cuda_backend *c);
+
 /* To be called before calls of the CUDA runtime: the current device is a thread's own. */
-static inline void cuda_enter(const struct cuda_backend *c) {
+static inline void cuda_enter(struct cuda_backend *c) {
     if (c->group) cudaSetDevice(c->features.ordinal);
+    if (c->pending.x) cuda_await_sums(c);
 }
 
 /* After work that is not counted as a launch: nothing is known about the launches before it. */

@@ -97,7 +97,7 @@ int cuda_upload_all(backend *be, const struct backend_upload *list, uint32_t n, 
                                  .threads = THREADS,
                                  .no_overlap = true,
                                  .written = all});
-    c->uploading = true; /* kernels read positions and tables before pdl_wait (device.cuh) */
+    c->after_other = true; /* kernels read positions and tables before pdl_wait (device.cuh) */
     return rc ? cuda_failure(c, e) : 0;
 }
 
@@ -154,8 +154,10 @@ int cuda_event_record(backend *be, uint32_t event, err *e) {
 
 int cuda_event_wait(backend *be, uint32_t event, err *e) {
     struct cuda_backend *c = cuda_of(be);
-    if (c->failed.code || c->group) return cuda_sync(be, e); /* which notices a broken group */
+    if (c->failed.code) return cuda_failure(c, e);
+    cuda_enter(c);
     cudaError_t rc = cudaEventSynchronize(c->events[event]);
+    if (!rc && cuda_group_is_broken(c)) return cuda_sync(be, e); /* which says so */
     if (!rc && c->event_staged[event] > c->unstaged) c->unstaged = c->event_staged[event];
     return cuda_check(c, "running a step", rc, e);
 }

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <sched.h>
 
 #include "cudasim.h"
 
@@ -424,6 +425,7 @@ static inline void ldmatrix4_trans(uint32_t d[4], const void *shared, CUDASIM_WH
 /* ---- memory ---- */
 
 static inline void __threadfence() {}
+static inline void __threadfence_system() {}
 static inline void __threadfence_block() {}
 static inline void __nanosleep(unsigned) {}
 
@@ -538,5 +540,46 @@ static inline void pdl_wait() {
 }
 static inline void pdl_launch() {}
 static inline void prefetch_l2(const void *) {}
+
+/* ---- memory that another process's kernel reads or writes meanwhile (sim_memory.c) ---- */
+
+static inline void peer_store(uint32_t *slot, float a, float b, uint32_t mark) {
+    const uint64_t halves[2] = {__float_as_uint(a) | (uint64_t)mark << 32,
+                                __float_as_uint(b) | (uint64_t)mark << 32};
+    cudasim_access(slot, 16, 1);
+    __atomic_store_n((uint64_t *)slot, halves[0], __ATOMIC_RELEASE);
+    __atomic_store_n((uint64_t *)slot + 1, halves[1], __ATOMIC_RELEASE);
+}
+
+static inline bool peer_load(const uint32_t *slot, uint32_t mark, float *a, float *b) {
+    const uint64_t first = __atomic_load_n((const uint64_t *)slot, __ATOMIC_ACQUIRE);
+    const uint64_t second = __atomic_load_n((const uint64_t *)slot + 1, __ATOMIC_ACQUIRE);
+    cudasim_access(slot, 16, 1);
+    *a = __uint_as_float((uint32_t)first);
+    *b = __uint_as_float((uint32_t)second);
+    if (first >> 32 == mark && second >> 32 == mark) return true;
+    sched_yield();
+    return false;
+}
+
+static inline void mark_set(uint32_t *at, uint32_t mark) {
+    cudasim_access(at, 4, 1);
+    __atomic_store_n(at, mark, __ATOMIC_RELEASE);
+}
+
+static inline bool mark_is(const uint32_t *at, uint32_t mark) {
+    cudasim_access(at, 4, 1);
+    if (__atomic_load_n(at, __ATOMIC_ACQUIRE) == mark) return true;
+    sched_yield();
+    return false;
+}
+
+static inline float4 peer_load4(const float *at) {
+    return *reinterpret_cast<const float4 *>(at);
+}
+
+static inline uint32_t host_load(const uint32_t *p) {
+    return __atomic_load_n(p, __ATOMIC_RELAXED);
+}
 
 #endif

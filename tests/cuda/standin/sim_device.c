@@ -167,7 +167,7 @@ static int attribute(enum cudaDeviceAttr attr) {
 static cudaError_t get_properties(struct cudaDeviceProp *p, int which) {
     if (!p || which < 0 || which >= options.n_devices) return cudaErrorInvalidDevice;
     memset(p, 0, sizeof *p);
-    snprintf(p->name, sizeof p->name, "CPU stand-in %d", which);
+    snprintf(p->name, sizeof p->name, "CPU stand-in");
     p->uuid.bytes[0] = (char)(which + 1);
     p->totalGlobalMem = options.memory;
     p->sharedMemPerBlock = 48 << 10;

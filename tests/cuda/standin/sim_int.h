@@ -60,6 +60,9 @@ uint32_t sim_shared_optin(void);
 bool sim_capture_forbids(void);
 /* From now on the work of s is deferred, as with CUDASIM_LATE. */
 void sim_stream_late(cudaStream_t s);
+/* For a host function that would wait: true if the thread only asks whether its stream is done.
+ * Then it returns at once, and is called again later. */
+bool sim_stops_asking(void);
 /* Runs all deferred work. */
 void sim_flush_all(void);
 

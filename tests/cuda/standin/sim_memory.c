@@ -1,12 +1,17 @@
 /* sim_memory.c - device memory, pinned memory, and which copies are allowed. A device allocation
  * lies between two unreadable pages and ends at most 255 bytes before the second one; the rest of
- * its pages is checked when it is freed. Its initial contents are NaN and -1. */
+ * its pages is checked when it is freed. Its initial contents are NaN and -1.
+ *
+ * Memory that another process maps (cudaIpc*) moves into a file without a name, which that process
+ * opens through /proc. */
 #include "sim_int.h"
 
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 enum { PAGE = 4096, ALIGN = 256 };
 
@@ -16,6 +21,8 @@ struct memory {
     enum sim_where where;
     int device;
     bool registered; /* the caller's own */
+    int file;        /* 1 + its descriptor, of memory that others may map */
+    bool imported;   /* another process's */
 };
 
 static struct {
@@ -63,7 +70,8 @@ static void drop(struct memory *m) {
                 cudasim_fail("memory at %p (%llu bytes) was written %lld bytes after its end",
                              (void *)m->p, (unsigned long long)m->bytes,
                              (long long)(c - m->p - (int64_t)m->bytes + 1));
-        all.used[m->device] -= m->bytes;
+        if (!m->imported) all.used[m->device] -= m->bytes;
+        if (m->file) close(m->file - 1);
         sim_counts.device_bytes -= m->bytes;
     } else
         sim_counts.host_bytes -= m->bytes;
@@ -117,12 +125,75 @@ static cudaError_t release(void *p, enum sim_where where, bool registered) {
     cudaError_t rc = sim_enter();
     if (!p) return sim_leave(rc);
     struct memory *m = find(p);
-    if (!m || m->p != p || m->where != where || m->registered != registered)
+    if (!m || m->p != p || m->where != where || m->registered != registered || m->imported)
         return sim_leave(registered ? cudaErrorHostMemoryNotRegistered : cudaErrorInvalidValue);
     if (!rc && sim_capture_forbids()) return sim_leave(cudaErrorStreamCaptureUnsupported);
     if (!rc) sim_flush_all(); /* because cudaFree waits for the device */
     drop(find(p));
     return sim_leave(rc);
+}
+
+/* ---- memory of other processes ---- */
+
+struct handle { /* in a cudaIpcMemHandle_t */
+    int pid, file, device;
+    uint64_t bytes;
+};
+
+static uint64_t pages_of(const struct memory *m) {
+    return m->map_bytes - 2 * PAGE;
+}
+
+cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t *out, void *p) {
+    cudaError_t rc = sim_enter();
+    struct memory *m = find(p);
+    if (!rc && (!m || m->p != p || m->where != SIM_DEVICE)) rc = cudaErrorInvalidValue;
+    if (rc) return sim_leave(rc);
+    if (!m->file) {
+        int fd = memfd_create("cudasim", MFD_CLOEXEC);
+        if (fd < 0 || ftruncate(fd, (off_t)pages_of(m)) ||
+            pwrite(fd, m->map + PAGE, pages_of(m), 0) != (ssize_t)pages_of(m) ||
+            mmap(m->map + PAGE, pages_of(m), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd,
+                 0) == MAP_FAILED)
+            return sim_leave(cudaErrorMemoryAllocation);
+        m->file = fd + 1;
+    }
+    const struct handle h = {getpid(), m->file - 1, m->device, m->bytes};
+    memset(out, 0, sizeof *out);
+    memcpy(out->reserved, &h, sizeof h);
+    return sim_leave(cudaSuccess);
+}
+
+cudaError_t cudaIpcOpenMemHandle(void **out, cudaIpcMemHandle_t handle, unsigned int flags) {
+    struct handle h;
+    char path[64];
+    cudaError_t rc = sim_enter();
+    memcpy(&h, handle.reserved, sizeof h);
+    snprintf(path, sizeof path, "/proc/%d/fd/%d", h.pid, h.file);
+    int fd = rc || flags != cudaIpcMemLazyEnablePeerAccess ? -1 : open(path, O_RDWR | O_CLOEXEC);
+    *out = NULL;
+    if (fd < 0) return sim_leave(rc ? rc : cudaErrorInvalidValue);
+    rc = alloc(out, h.bytes, SIM_DEVICE);
+    if (!rc) {
+        struct memory *m = find(*out);
+        m->imported = true;
+        if (mmap(m->map + PAGE, pages_of(m), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd,
+                 0) == MAP_FAILED)
+            cudasim_fail("cannot map memory of process %d", h.pid);
+    }
+    close(fd);
+    return sim_leave(rc);
+}
+
+cudaError_t cudaIpcCloseMemHandle(void *p) {
+    sim_enter();
+    struct memory *m = find(p);
+    const bool ok = m && m->p == p && m->imported;
+    if (ok) {
+        sim_flush_all();
+        drop(find(p));
+    }
+    return sim_leave(ok ? cudaSuccess : cudaErrorInvalidValue);
 }
 
 cudaError_t cudaFree(void *p) {

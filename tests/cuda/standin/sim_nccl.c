@@ -1,16 +1,31 @@
 /* sim_nccl.c - NCCL for devices of the stand-in: an exchange is a host function in each stream,
  * which waits until all ranks have reached theirs. Streams with exchanges defer their work, so that
- * only a thread that waits for a stream waits for other ranks. It releases the runtime's lock while
- * it waits, so other threads' streams proceed. One thread per rank, except between ncclGroupStart
- * and ncclGroupEnd. */
+ * only a thread that waits for a stream waits for other ranks; asking whether it is done does not.
+ * It releases the runtime's lock while it waits, so other threads' streams proceed. One thread per
+ * rank, except between ncclGroupStart and ncclGroupEnd.
+ *
+ * Ranks that are processes (ncclCommInitRank) exchange through a file in memory that the
+ * unique id names, in pieces: each rank writes one when all others have read its piece before. */
 #include "include/nccl.h"
 #include "sim_int.h"
 
+#include <fcntl.h>
 #include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
 
-enum { MAX_RANKS = 16 };
+enum { MAX_RANKS = 16, PIECE = 64 << 10 };
+
+struct shared {
+    atomic_uint joined;
+    atomic_uint_fast64_t n_written[MAX_RANKS], n_read[MAX_RANKS];
+    char pieces[MAX_RANKS][PIECE];
+};
 
 /* An exchange of one rank. */
 struct part {
@@ -20,6 +35,8 @@ struct part {
     const void *send;
     void *recv;
     size_t bytes;
+    bool here; /* it has arrived, and waits for others in this round */
+    unsigned round;
 };
 struct ncclComm {
     struct group *group;
@@ -29,7 +46,9 @@ struct group {
     struct group *next; /* aborted: kept, because streams may still reach its exchanges */
     int n, n_here, n_refs;
     unsigned round;
-    bool aborted;
+    atomic_bool aborted;
+    struct shared *shared; /* with other processes; then comms[rank] alone is used */
+    uint64_t n_pieces;     /* exchanged so far */
     struct ncclComm comms[MAX_RANKS];
     struct part *here[MAX_RANKS], *parts;
     pthread_cond_t changed;
@@ -63,6 +82,40 @@ ncclResult_t ncclCommInitAll(ncclComm_t *comms, int n, const int *devices) {
     return ncclSuccess;
 }
 
+ncclResult_t ncclGetUniqueId(ncclUniqueId *id) {
+    int fd = memfd_create("cudasim-nccl", MFD_CLOEXEC); /* open as long as the process */
+    if (fd < 0 || ftruncate(fd, sizeof(struct shared))) return ncclSystemError;
+    memset(id, 0, sizeof *id);
+    snprintf(id->internal, sizeof id->internal, "/proc/%d/fd/%d", (int)getpid(), fd);
+    return ncclSuccess;
+}
+
+static void nap(void) {
+    nanosleep(&(struct timespec){0, 50000}, NULL);
+}
+
+/* Waits for all ranks, like NCCL. */
+ncclResult_t ncclCommInitRank(ncclComm_t *comm, int n, ncclUniqueId id, int rank) {
+    int device, fd = open(id.internal, O_RDWR | O_CLOEXEC);
+    if (n < 1 || n > MAX_RANKS || rank < 0 || rank >= n) return ncclInvalidArgument;
+    if (fd < 0) return ncclSystemError;
+    void *at = mmap(NULL, sizeof(struct shared), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    close(fd);
+    if (at == MAP_FAILED) return ncclSystemError;
+    struct group *g = calloc(1, sizeof *g);
+    cudaGetDevice(&device);
+    g->n = n;
+    g->n_refs = 1;
+    g->shared = at;
+    pthread_cond_init(&g->changed, NULL);
+    g->comms[rank] = (struct ncclComm){g, rank, device};
+    atomic_fetch_add(&g->shared->joined, 1);
+    while (atomic_load(&g->shared->joined) < (unsigned)n)
+        nap();
+    *comm = &g->comms[rank];
+    return ncclSuccess;
+}
+
 /* Under the lock. */
 static void drop(struct group *g) {
     if (--g->n_refs || g->aborted) return;
@@ -71,6 +124,7 @@ static void drop(struct group *g) {
         g->parts = p->next;
         free(p);
     }
+    if (g->shared) munmap(g->shared, sizeof *g->shared);
     pthread_cond_destroy(&g->changed);
     free(g);
 }
@@ -84,12 +138,12 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm) {
 
 ncclResult_t ncclCommAbort(ncclComm_t comm) {
     struct group *g = comm->group;
+    const bool was = atomic_exchange(&g->aborted, true); /* ends waiting, which has the lock */
     sim_enter();
-    if (!g->aborted) {
+    if (!was) {
         g->next = aborted;
         aborted = g;
     }
-    g->aborted = true;
     pthread_cond_broadcast(&g->changed);
     sim_leave(cudaSuccess);
     return ncclCommDestroy(comm);
@@ -106,23 +160,56 @@ static void exchange(struct group *g) {
         }
 }
 
+static bool wait_for(struct group *g, const atomic_uint_fast64_t *counts, uint64_t least) {
+    for (int r = 0; r < g->n; r++)
+        while (atomic_load(&counts[r]) < least) {
+            if (g->aborted) return false;
+            nap();
+        }
+    return true;
+}
+
+static void exchange_pieces(struct group *g, const struct part *p) {
+    struct shared *s = g->shared;
+    const int rank = p->comm->rank;
+    for (size_t at = 0; at < p->bytes; at += PIECE) {
+        const size_t n = p->bytes - at < PIECE ? p->bytes - at : PIECE;
+        if (!wait_for(g, s->n_read, g->n_pieces)) return;
+        memcpy(s->pieces[rank], (const char *)p->send + at, n);
+        atomic_store(&s->n_written[rank], ++g->n_pieces);
+        if (!wait_for(g, s->n_written, g->n_pieces)) return;
+        for (int r = 0; r < g->n; r++)
+            memcpy((char *)p->recv + (size_t)r * p->bytes + at, s->pieces[r], n);
+        atomic_store(&s->n_read[rank], g->n_pieces);
+    }
+}
+
 /* In stream order, under the lock. */
 static void arrive(void *arg) {
     struct part *p = arg;
     struct group *g = p->comm->group;
-    unsigned round = g->round;
     if (g->aborted) return;
-    g->here[p->comm->rank] = p;
-    if (++g->n_here == g->n) {
-        exchange(g);
-        g->n_here = 0;
-        g->round++;
-        pthread_cond_broadcast(&g->changed);
+    if (g->shared) {
+        exchange_pieces(g, p);
         return;
     }
+    if (!p->here) {
+        p->round = g->round;
+        g->here[p->comm->rank] = p;
+        if (++g->n_here == g->n) {
+            exchange(g);
+            g->n_here = 0;
+            g->round++;
+            pthread_cond_broadcast(&g->changed);
+            return;
+        }
+        p->here = true;
+    }
+    if (g->round == p->round && sim_stops_asking()) return;
     g->n_refs++;
-    while (g->round == round && !g->aborted)
+    while (g->round == p->round && !g->aborted)
         sim_wait(&g->changed);
+    p->here = false;
     drop(g);
 }
 
@@ -165,7 +252,7 @@ ncclResult_t ncclAllGather(const void *send, void *recv, size_t count, ncclDataT
     sim_enter();
     check_range("an input", send, bytes);
     check_range("an output", recv, bytes * (size_t)g->n);
-    *p = (struct part){g->parts, comm, stream, send, recv, bytes};
+    *p = (struct part){g->parts, comm, stream, send, recv, bytes, false, 0};
     g->parts = p;
     if (!depth) sim_stream_late(stream); /* no call waits for the others */
     sim_leave(cudaSuccess);

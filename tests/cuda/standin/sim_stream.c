@@ -22,6 +22,7 @@ struct op {
     cudaEvent_t event;
     uint64_t version; /* of event */
     cudaGraphExec_t exec;
+    size_t n_done; /* of exec's ops */
 };
 struct ops {
     struct op *of;
@@ -59,6 +60,8 @@ static struct CUstream_st *streams, legacy[64];
 static long n_launches, n_syncs, n_waits;
 static int n_captures_strict;
 static __thread size_t next_args_bytes;
+/* The thread asks whether a stream is done: it does not wait for other ranks (sim_nccl.c). */
+static __thread bool asking, stopped;
 
 static void *must(void *p) {
     if (!p) cudasim_fail("no memory for the stand-in");
@@ -158,8 +161,11 @@ static void run_op(struct op *o) {
         if (o->event->reached < o->version) flush(o->event->stream, o->event, o->version);
         break;
     case GRAPH:
-        for (size_t i = 0, n = o->exec->ops.n; i < n;)
-            i += run_some(&o->exec->ops.of[i], n - i);
+        for (size_t n = o->exec->ops.n; o->n_done < n && !stopped;) {
+            size_t ran = run_some(&o->exec->ops.of[o->n_done], n - o->n_done);
+            if (!stopped) o->n_done += ran;
+        }
+        if (!stopped) o->n_done = 0;
         break;
     }
 }
@@ -171,11 +177,19 @@ static void flush(cudaStream_t s, cudaEvent_t until, uint64_t version) {
         size_t left = s->ops.n - s->ops.first, n = left < 2 ? left : 2;
         memcpy(o, &s->ops.of[s->ops.first], n * sizeof *o);
         n = run_some(o, n);
+        if (stopped) { /* it is run again */
+            s->ops.of[s->ops.first].n_done = o[0].n_done;
+            return;
+        }
         s->ops.first += n;
         for (size_t i = 0; i < n; i++)
             op_free(&o[i]);
     }
     if (s->ops.first == s->ops.n) s->ops.first = s->ops.n = 0;
+}
+
+bool sim_stops_asking(void) {
+    return stopped = asking;
 }
 
 void sim_flush_all(void) {
@@ -311,7 +325,10 @@ cudaError_t cudaStreamQuery(cudaStream_t s) {
     if (!(s = stream_of(s))) return sim_leave(cudaErrorInvalidResourceHandle);
     if ((rc = not_captured(s))) return sim_leave(rc);
     bool busy = s->ops.n > s->ops.first;
+    asking = true;
+    stopped = false;
     flush(s, NULL, 0); /* it is done when one asks again */
+    asking = stopped = false;
     return sim_leave(busy ? cudaErrorNotReady : cudaSuccess);
 }
 

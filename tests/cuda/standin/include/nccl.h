@@ -7,9 +7,21 @@
 #include <stddef.h>
 
 typedef struct ncclComm *ncclComm_t;
-typedef enum { ncclSuccess = 0, ncclUnhandledCudaError = 1, ncclInvalidArgument = 4 } ncclResult_t;
+typedef enum {
+    ncclSuccess = 0,
+    ncclUnhandledCudaError = 1,
+    ncclSystemError = 2,
+    ncclInvalidArgument = 4
+} ncclResult_t;
 typedef enum { ncclFloat32 = 7 } ncclDataType_t;
 
+enum { NCCL_UNIQUE_ID_BYTES = 128 };
+typedef struct {
+    char internal[NCCL_UNIQUE_ID_BYTES];
+} ncclUniqueId;
+
+ncclResult_t ncclGetUniqueId(ncclUniqueId *id);
+ncclResult_t ncclCommInitRank(ncclComm_t *comm, int n, ncclUniqueId id, int rank);
 ncclResult_t ncclGetVersion(int *version);
 const char *ncclGetErrorString(ncclResult_t rc);
 ncclResult_t ncclCommInitAll(ncclComm_t *comms, int n, const int *devices);

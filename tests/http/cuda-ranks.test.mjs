@@ -1,0 +1,110 @@
+// Ranks that are processes, each with a GPU of its own, on the stand-in of tests/cuda: the bytes of ranks that
+// are threads, by kernels that write into the other process's memory and by NCCL; a process that dies or hangs
+// while the other one's kernel waits for it. Where Open MPI or its module is missing the tests are skipped.
+import assert from "node:assert/strict";
+import { execFile } from "node:child_process";
+import { test } from "node:test";
+import { promisify } from "node:util";
+import { isGone, mpirun, pidsOf, skip } from "./mpi.mjs";
+import { binary, metrics, modelFile, modelName, post, startServer, until } from "./server.mjs";
+
+const run = promisify(execFile);
+process.env.CUDASIM_DEVICES = "3"; // of the machine
+
+const ranks = (n) => ["--backend", "cuda", "--tensor-parallel", String(n)];
+const small = [
+  "--kv-cache-tokens",
+  "1024",
+  "--context-length",
+  "512",
+  "--max-batch-tokens",
+  "64",
+  "--max-sequences",
+  "4",
+];
+const models = [{ file: modelFile, name: modelName }];
+
+async function logits(model, n, under) {
+  const tokens = Array.from({ length: 24 }, (_, i) => i + 2).join(",");
+  const args = ["logits", "--model", model, "--tokens", tokens, "--top", "10", "--json", ...ranks(n)];
+  const command = [...under, binary, ...args];
+  return (await run(command[0], command.slice(1))).stdout;
+}
+
+const golden = (name) => `tests/golden/arch/${name}/hf`;
+
+// Dense, a mixture of experts, recurrent layers; a vocabulary of an odd size on three.
+for (const [model, n] of [
+  [golden("llama"), 2],
+  [golden("qwen35moe"), 2],
+  [golden("gpt2"), 3],
+])
+  test(`${model} on ${n}: the bytes of threads`, { skip }, async () => {
+    const want = await logits(model, n, []);
+    assert.ok(JSON.parse(want), want);
+    assert.equal(await logits(model, n, mpirun(n)), want);
+  });
+
+test("a server of two processes: steps from graphs, samples, a cached prefix", { skip }, async () => {
+  const servers = await Promise.all([
+    startServer([...ranks(2), ...small], models),
+    startServer([...ranks(2), ...small], models, mpirun(2)),
+  ]);
+  try {
+    assert.match(servers[1].stderr, /2 GPUs connected by NCCL/);
+    assert.match(servers[1].stderr, /sums of the ranks through the GPUs' memory/);
+    assert.match(servers[0].stderr, /sums of the ranks by NCCL/); // the stand-in's devices take turns
+    const bodies = [
+      { prompt: "The capital of France is", max_tokens: 4, temperature: 0, logprobs: 2, ignore_eos: true },
+      { prompt: "The capital of France is not", max_tokens: 4, temperature: 0.9, seed: 7, n: 2, ignore_eos: true },
+    ];
+    for (const body of bodies) {
+      const [want, got] = await Promise.all(
+        servers.map(async (server) => {
+          const response = await post(server, "/v1/completions", { model: modelName, ...body });
+          assert.equal(response.status, 200, await response.clone().text());
+          const { choices, usage } = await response.json();
+          return { choices, usage };
+        }),
+      );
+      assert.deepEqual(got, want);
+    }
+    assert.ok((await metrics(servers[1])).get("inferd_steps_ahead_total") > 0, "some shapes came again");
+  } finally {
+    await Promise.all(servers.map((server) => server.stop()));
+  }
+});
+
+const serve = (n, flags = []) => startServer([...ranks(n), ...small, ...flags], models, mpirun(n));
+
+for (const [signal, says] of [
+  ["SIGKILL", /rank 1 with PID/],
+  ["SIGSTOP", /rank 1 hangs: it has not been heard of for 4 s/],
+])
+  test(`${signal} of rank 1 while rank 0's device waits for it`, { skip }, async () => {
+    const server = await serve(2, ["--rank-timeout-s", "4"]);
+    const pids = pidsOf(server);
+    const body = { model: modelName, prompt: "Once", max_tokens: 400, ignore_eos: true, stream: true };
+    const response = await post(server, "/v1/completions", body);
+    const reader = response.body.getReader();
+    await reader.read();
+    process.kill(pids[1], signal);
+    let text = "";
+    for (;;) {
+      const { done, value } = await reader.read().catch(() => ({ done: true }));
+      if (done) break;
+      text += Buffer.from(value).toString();
+    }
+    assert.doesNotMatch(text, /\[DONE\]/);
+    assert.notEqual((await server.exited).code, 0, server.stderr);
+    await until(() => pids.every(isGone), "all ranks are gone");
+    assert.match(server.stderr + server.stdout, says);
+    await server.stop();
+  });
+
+test("fewer GPUs than processes", { skip }, () =>
+  assert.rejects(
+    logits(golden("llama2"), 4, mpirun(4)),
+    /inferd: rank 3: backend "cuda": no device 3: this machine has 3, numbered from 0/,
+  ),
+);
