@@ -55,7 +55,11 @@ static void run_model(const char *file, struct report *r) {
                                               .max_tokens = 64});
     r->resident = resident_bytes() - before;
     r->allocated = backend_allocated_bytes(run.be);
-    const struct model_limits limits = {N_TOKENS, N_TOKENS, 1, 4, .n_ctx = 64};
+    const struct model_limits limits = {.max_rows = N_TOKENS,
+                                        .max_logit_rows = N_TOKENS,
+                                        .max_seqs = 1,
+                                        .table_stride = 4,
+                                        .n_ctx = 64};
     err e = {0};
     runner_need(model_memory_find(file, run.be, &limits, &r->memory, &e), &e);
     r->n_vocab = run.hp.n_vocab;
