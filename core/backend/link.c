@@ -296,20 +296,21 @@ int backend_link_open(const char *version, uint32_t hang_s, backend_link **out, 
     return start_link(link, version, rc, out, e);
 }
 
-int backend_link_open_stages(const struct backend_link_stages *how, const char *version,
-                             uint32_t hang_s, backend_link **out, err *e) {
+int link_open_stages(const struct link_module *module, link_stages_open *open,
+                     const struct backend_link_stages *how, const char *version, uint32_t hang_s,
+                     backend_link **out, err *e) {
     backend_link *link = NULL;
     *out = NULL;
     int rc = new_link(hang_s, &link, e);
     if (rc) return rc;
     link->stages = true;
-    link->module = &link_tcp;
-    rc = link_tcp_open(how, &link->place, &link->self, e);
+    link->module = module;
+    rc = open(how, &link->place, &link->self, e);
     return start_link(link, version, rc, out, e);
 }
 
 void backend_link_allow(backend_link *link, uint32_t bytes) {
-    if (link->stages) link_tcp_allow(link->self, bytes);
+    if (link->module->allow) link->module->allow(link->self, bytes);
 }
 
 void backend_link_close(backend_link *link) {

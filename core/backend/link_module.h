@@ -8,7 +8,7 @@
 
 #include <stdatomic.h>
 
-enum { LINK_MODULE_VERSION = 2, LINK_MAX_RANKS = 16 };
+enum { LINK_MODULE_VERSION = 3, LINK_MAX_RANKS = 16 };
 #define LINK_MODULE_ABI                                                                            \
     ((uint64_t)LINK_MODULE_VERSION << 32 | (uint64_t)sizeof(struct backend_piece) << 16 |          \
      LINK_MAX_RANKS)
@@ -38,15 +38,18 @@ struct link_module {
     /* Says a word to all others, unless the one before is still on its way, and hears theirs. Any
      * thread; does not wait. */
     const char *(*beat)(void *self, uint8_t word, uint64_t now_ns, struct link_heard *heard);
+    /* Messages of more bytes than this break the link; at first LINK_TCP_FIRST_BYTES. NULL: of any
+     * number are fine. */
+    void (*allow)(void *self, uint32_t bytes);
 };
 
-/* core/backend/tcp: meets the other stages; *self is for link_tcp. See backend_link_open_stages.
- */
-extern const struct link_module link_tcp;
-int link_tcp_open(const struct backend_link_stages *how, struct link_place *out, void **self,
-                  err *e);
-/* Messages of more bytes than this break the link; at first LINK_TCP_FIRST_BYTES. */
 enum { LINK_TCP_FIRST_BYTES = 1 << 16 };
-void link_tcp_allow(void *self, uint32_t bytes);
+/* Meets the other stages; *self is for the module. See backend_link_open_stages. */
+typedef int link_stages_open(const struct backend_link_stages *how, struct link_place *out,
+                             void **self, err *e);
+/* A link of stages that `open` makes and `module` serves. */
+int link_open_stages(const struct link_module *module, link_stages_open *open,
+                     const struct backend_link_stages *how, const char *version, uint32_t hang_s,
+                     backend_link **out, err *e);
 
 #endif

@@ -272,8 +272,8 @@ static int meet(struct opening *o, err *e) {
     return rc;
 }
 
-int link_tcp_open(const struct backend_link_stages *how, struct link_place *out, void **self,
-                  err *e) {
+static int open_stages(const struct backend_link_stages *how, struct link_place *out, void **self,
+                       err *e) {
     struct opening *o = mem_new(1, sizeof *o);
     struct tcp *t = mem_new(1, sizeof *t);
     *self = NULL;
@@ -299,7 +299,7 @@ end:
     return rc;
 }
 
-void link_tcp_allow(void *self, uint32_t bytes) {
+static void allow(void *self, uint32_t bytes) {
     struct tcp *t = self;
     for (uint32_t r = 0; r < t->n; r++)
         if (t->wires[r]) wire_allow(t->wires[r], bytes);
@@ -336,5 +336,13 @@ static const char *beat(void *self, uint8_t word, uint64_t now_ns, struct link_h
     return first;
 }
 
-const struct link_module link_tcp = {
-    .abi = LINK_MODULE_ABI, .close = close_wires, .exchange = exchange, .beat = beat};
+static const struct link_module module = {.abi = LINK_MODULE_ABI,
+                                          .close = close_wires,
+                                          .exchange = exchange,
+                                          .beat = beat,
+                                          .allow = allow};
+
+int backend_link_open_stages(const struct backend_link_stages *how, const char *version,
+                             uint32_t hang_s, backend_link **out, err *e) {
+    return link_open_stages(&module, open_stages, how, version, hang_s, out, e);
+}
