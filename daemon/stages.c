@@ -94,7 +94,7 @@ static int follow(const struct config *c, const char *path, err *e) {
     int rc = signals_open(e);
     if (!rc) notify_send("READY=1"); /* stage 0 may come much later */
     if (!rc) rc = join(c, path, &g, e);
-    if (rc == ERR_CANCELLED) return 0; /* nobody waits for it */
+    if (rc == ERR_CANCELLED) return 0; /* stopped before the first stage came */
     if (rc) return rc;
     obey_stop_signals();
     loader_engine_config(c, path, &own);

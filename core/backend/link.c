@@ -178,7 +178,7 @@ int backend_link_gather(backend_link *link, const void *own, uint32_t bytes, voi
 }
 
 /* What ranks have agreed on before names its rank already. */
-void backend_link_name_rank(const backend_link *link, uint32_t rank, err *e) {
+static void name_rank(const backend_link *link, uint32_t rank, err *e) {
     const char *noun = noun_of(link);
     const size_t n = strlen(noun);
     if (rank == link->place.rank || (strncmp(e->msg, noun, n) == 0 && e->msg[n] == ' ')) return;
@@ -195,7 +195,7 @@ int backend_link_agree(backend_link *link, int rc, err *e) {
         sent = all[r].code;
         if (!e) continue;
         *e = all[r];
-        backend_link_name_rank(link, r, e);
+        name_rank(link, r, e);
     }
     return sent;
 }

@@ -34,9 +34,9 @@ struct backend_link_stages {
     const char *others;
     /* The others: where they are met, "HOST:PORT"; else "". */
     const char *listen;
-    /* A file that all have, and nobody but its owner can read: the stages prove to each other that
-     * they know it, and what they send is encrypted (TLS 1.3 with a pre-shared key). "": none; then
-     * only loopback addresses are accepted. */
+    /* A file with the same secret at all stages, readable by its owner alone: the stages prove to
+     * each other that they know it, and what they send is encrypted (TLS 1.3 with a pre-shared
+     * key). "": none; then only loopback addresses are accepted. */
     const char *secret_file;
     struct backend_link_fact facts[BACKEND_MAX_FACTS];
     uint32_t n_facts;
@@ -47,8 +47,8 @@ struct backend_link_stages {
  * ERR_DEVICE, ERR_IO. */
 int backend_link_open_stages(const struct backend_link_stages *how, const char *version,
                              uint32_t hang_s, backend_link **out, err *e);
-/* Stages: messages may have so many bytes from now on; at first 64 KiB. All call it before one
- * sends more. Ranks may always send what they like. */
+/* Stages: messages may have up to `bytes` bytes from now on; at first 64 KiB. All call it before
+ * one sends more. Ranks may always send what they like. */
 void backend_link_allow(backend_link *link, uint32_t bytes);
 /* With a sound link all processes must call it. After a failure it waits for no process, and the
  * launcher ends the other processes when this one ends. NULL is fine. */
@@ -84,8 +84,6 @@ int backend_link_gather(backend_link *link, const void *own, uint32_t bytes, voi
 
 /* All ranks: returns the first rank's failure on all of them. rc, e: this rank's result. */
 int backend_link_agree(backend_link *link, int rc, err *e);
-/* Has e, another rank's failure, name that rank. */
-void backend_link_name_rank(const backend_link *link, uint32_t rank, err *e);
 
 /* Makes the link fail, and tells the other processes. The first reason counts. */
 void backend_link_break(backend_link *link, const char *why);

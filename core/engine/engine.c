@@ -203,7 +203,7 @@ static int open_files(engine *en, const struct engine_config *config, err *e) {
 static int open_head(engine *en, const struct engine_config *config, struct model_limits *limits,
                      err *e) {
     int rc = open_files(en, config, e);
-    if (config->group) rc = group_agree(config, rc, e);
+    if (config->group) rc = backend_link_agree(config->group, rc, e);
     if (rc) return rc;
     const bool stages = en->split.n > 1;
     uint32_t logit_rows = config->max_sequences + ENGINE_PROMPT_LOGPROB_ROWS;
@@ -352,8 +352,8 @@ int engine_need_find(const struct engine_config *config, struct engine_need *out
             .state_blocks = size.kc.state.n_blocks,
         };
         out->device_left = engine_device_left(en->be, &out->device_limit);
-        if (backend_memory_free(
-                en->be)) { /* of the rank with least: all have as much of the model */
+        /* Of the rank with least: all have as much of the model. */
+        if (backend_memory_free(en->be)) {
             if (!mem_mul(out->device_left, n_ranks, &out->device_left))
                 out->device_left = UINT64_MAX;
             if (!mem_mul(out->device_limit, n_ranks, &out->device_limit))

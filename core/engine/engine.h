@@ -49,10 +49,10 @@ struct engine_config {
                             each (group.h), or NULL. On rank 0; one engine at a time, without a
                             store */
     uint32_t n_stages;   /* processes over which the layers are split; 0 is 1 */
-    uint32_t
-        stage_layers[ENGINE_MAX_STAGES]; /* (n_stages) layers of each; zeros: evenly by bytes */
-    int activation_bits;                 /* 8 (0 is 8) or 16: backend.h */
-    uint32_t device;                     /* number of the GPU: backend.h */
+    /* (n_stages) layers of each; zeros: evenly by bytes */
+    uint32_t stage_layers[ENGINE_MAX_STAGES];
+    int activation_bits; /* 8 (0 is 8) or 16: backend.h */
+    uint32_t device;     /* number of the GPU: backend.h */
     /* Fraction of a GPU's own memory that all engines of the process may hold, 0.1 to 1; 0: the
      * backend's default. A backend without memory of its own refuses anything but 0. */
     double memory_fraction;
@@ -108,8 +108,8 @@ struct engine_config {
 /* What one step did. */
 struct engine_step {
     uint32_t n_prefill_rows, n_decode_rows, n_sequences;
-    uint64_t
-        ns; /* schedule + forward + sample; of a pipeline's steps, from the end of the last one */
+    /* Schedule, forward and sample; of a pipeline's steps, from the end of the last one. */
+    uint64_t ns;
     /* Of a pipeline: how long each stage has been computing or sending since the model was opened,
      * as far as is known now; borrowed for the call. n_stages 0: there is none. */
     uint32_t n_stages;

@@ -443,8 +443,6 @@ int engine_open_model(engine *en, const struct engine_config *config, struct eng
 int group_announce(engine *en, const struct engine_config *config, err *e);
 /* A stage that follows: has it the model that the first one opens? */
 int group_check_model(const engine *en, const struct engine_config *config, err *e);
-/* All ranks: any rank's failure is returned on all. rc, e: what the caller's rank found. */
-int group_agree(const struct engine_config *config, int rc, err *e);
 /* All ranks: take the least of their sizes. rc, e: what the caller's rank found; any rank's failure
  * is returned on all. */
 int group_agree_size(engine *en, const struct engine_config *config, struct engine_size *size,

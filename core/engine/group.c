@@ -4,13 +4,13 @@
  * Messages, in the order in which they are sent; all processes are of one build, so structs travel
  * as they are:
  *
- *   OPEN   struct open_message. Then all ranks agree twice (struct note): on sizes, and whether the
- *          model is open everywhere. If not, the next message is OPEN or END.
- *   STEP   struct step_message, then the copies of blocks that come before it and the arrays of the
- *          batch, as list_parts has them. Nothing is answered: a rank that fails breaks the link.
- *          Stages get it from the stage before, with a tail (stages.c).
- *   CLOSE  struct plain_message: the model is closed. Stages get it from the stage before.
- *   END    struct plain_message: the process ends. */
+ *   OPEN   struct open_message. Then all ranks agree whether each has read its files, on sizes
+ *          (struct note), and whether the model is open everywhere. If not, the next message is
+ * OPEN or END. STEP   struct step_message, then the copies of blocks that come before it and the
+ * arrays of the batch, as list_parts has them. Nothing is answered: a rank that fails breaks the
+ * link. Stages get it from the stage before, with a tail (stages.c). CLOSE  struct plain_message:
+ * the model is closed. Stages get it from the stage before. END    struct plain_message: the
+ * process ends. */
 #include "core/engine/group.h"
 
 #include "core/base/mem.h"
@@ -121,35 +121,11 @@ int group_check_model(const engine *en, const struct engine_config *config, err 
                    config->model_path, own, en->group.model);
 }
 
-/* What a rank tells of its part. */
+/* What a rank has room for, and what it computes with. */
 struct note {
-    err e; /* code 0: it went well */
     uint64_t n_blocks, n_states;
     char isa[96];
 };
-
-/* Exchanges notes. The first rank's failure is everyone's. */
-static int exchange_notes(backend_link *link, const struct note *own, struct note *all, err *e) {
-    int rc = backend_link_gather(link, own, sizeof *own, all, e);
-    for (uint32_t r = 0; !rc && r < backend_link_n(link); r++) {
-        if (!all[r].e.code) continue;
-        rc = all[r].e.code;
-        if (!e) continue;
-        *e = all[r].e;
-        backend_link_name_rank(link, r, e);
-    }
-    return rc;
-}
-
-static struct note note_of(int rc, const err *e) {
-    struct note own = {.e.code = rc};
-    if (rc && e) own.e = *e;
-    return own;
-}
-
-int group_agree(const struct engine_config *config, int rc, err *e) {
-    return backend_link_agree(config->group, rc, e);
-}
 
 /* A rank that has more memory than another one takes as many blocks as that. */
 static int take_least(engine *en, const struct engine_config *config, const struct note *all,
@@ -173,17 +149,16 @@ static int take_least(engine *en, const struct engine_config *config, const stru
 
 int group_agree_size(engine *en, const struct engine_config *config, struct engine_size *size,
                      int rc, err *e) {
-    struct note own = note_of(rc, e), all[BACKEND_MAX_RANKS];
-    if (!rc) {
-        own.n_blocks = size->kc.n_blocks;
-        own.n_states = size->kc.state.n_blocks;
-        snprintf(own.isa, sizeof own.isa, "%s", backend_isa(en->be));
-    }
-    rc = exchange_notes(config->group, &own, all, e);
+    struct note own = {0}, all[BACKEND_MAX_RANKS];
+    rc = backend_link_agree(config->group, rc, e);
+    if (rc) return rc;
+    own.n_blocks = size->kc.n_blocks;
+    own.n_states = size->kc.state.n_blocks;
+    snprintf(own.isa, sizeof own.isa, "%s", backend_isa(en->be));
+    rc = backend_link_gather(config->group, &own, sizeof own, all, e);
     if (rc) return rc;
     rc = take_least(en, config, all, size, e);
-    own = note_of(rc, e); /* whether each could */
-    return exchange_notes(config->group, &own, all, e);
+    return backend_link_agree(config->group, rc, e); /* whether each could */
 }
 
 /* ---- the message of a step ---- */
@@ -260,10 +235,8 @@ static int open_messages(engine *en, const struct model_limits *limits, err *e) 
 }
 
 int group_agree_open(engine *en, const struct model_limits *limits, int rc, err *e) {
-    struct note all[BACKEND_MAX_RANKS];
     if (!rc) rc = open_messages(en, limits, e);
-    const struct note own = note_of(rc, e);
-    rc = exchange_notes(en->config.group, &own, all, e);
+    rc = backend_link_agree(en->config.group, rc, e);
     if (!rc) return 0;
     free(en->group.bytes);
     en->group.bytes = NULL;

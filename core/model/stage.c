@@ -137,7 +137,7 @@ static uint64_t extend_split(const struct model_hparams *hp, const uint64_t *of_
     return least;
 }
 
-/* best (n + 1, n_layers + 1): the largest stage of the best split of so many layers into so many
+/* best (n + 1, n_layers + 1): at (i, k) the largest stage of the best split of k layers into i
  * stages. */
 static bool find_split(const struct model_hparams *hp, const uint64_t *of_layer, uint64_t *best,
                        uint32_t *begins, uint32_t n) {
