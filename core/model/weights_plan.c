@@ -54,6 +54,7 @@ enum feature {
 #define GATE_APART  ((uint64_t)1 << 48) /* of attention */
 #define CHOICE_BIAS ((uint64_t)1 << 49) /* under its own name, or: */
 #define BARE_BIAS   ((uint64_t)1 << 50)
+#define BARE_NORM   ((uint64_t)1 << 51) /* ffn_norm, as Falcon-H1's files name it */
 #define MLA         ((uint64_t)1 << 38) /* a layer with latent attention: */
 #define MLA_Q       ((uint64_t)1 << 39) /* Q in one product, */
 #define MLA_Q_A     ((uint64_t)1 << 40) /* or two; */
@@ -194,6 +195,7 @@ static const struct weight_role layer_roles[] = {
     {"post_attention_norm.weight", LAYER(ffn_norm), DIM_VECTOR, DIM_EMBD,
      .must = POST_ATTENTION_FFN_NORM},
     {"ffn_norm.weight", LAYER(ffn_norm), DIM_VECTOR, DIM_EMBD, .must = FFN_NORM},
+    {"ffn_norm", LAYER(ffn_norm), DIM_VECTOR, DIM_EMBD, .must = BARE_NORM},
     {"attn_norm.weight", LAYER(ffn_norm), DIM_VECTOR, DIM_EMBD, .must = LONE_FFN},
     {"ffn_up.weight", LAYER(w_up), DIM_FF, DIM_EMBD, .must = FF_UP},
     {"ffn_gate.weight", LAYER(w_gate), DIM_FF, DIM_EMBD, .must = FF_APART},
@@ -294,7 +296,9 @@ static uint64_t find_features(const gguf *g, const struct model_hparams *hp,
     else if (a->pre_norm)
         bits |= PRE_NORM;
     if (a->pre_norm && !(flags & (MODEL_LAYER_NO_MIXER | MODEL_LAYER_NO_FFN)))
-        bits |= a->ffn_norm_is_post_attention ? POST_ATTENTION_FFN_NORM : FFN_NORM;
+        bits |= a->ffn_norm_is_post_attention      ? POST_ATTENTION_FFN_NORM
+                : has_tensor(g, layer, "ffn_norm") ? BARE_NORM
+                                                   : (uint64_t)FFN_NORM;
     if (hp->ffn_beside && a->beside != MODEL_BESIDE_BY_KEY) bits &= ~(uint64_t)FFN_NORM;
     if (a->encoder && layer == 0 && !has_tensor(g, 0, "attn_norm.weight"))
         bits &= ~(uint64_t)PRE_NORM; /* of ModernBERT: the embeddings are normed */

@@ -160,7 +160,7 @@ static const struct name_row layer_rows[] = {
     {.from = "block_sparse_moe.router.layer.weight", .to = "ffn_gate_inp.weight"},
     {.from = "block_sparse_moe.input_linear.weight", .layout = GATE_UP},
     {.from = "block_sparse_moe.output_linear.weight", .to = "ffn_down_exps.weight"},
-    {.from = "pre_ff_layernorm.weight", .to = "ffn_norm.weight", .scale = HF_SCALE_FFN_NORM},
+    {.from = "pre_ff_layernorm.weight", .to = "ffn_norm", .scale = HF_SCALE_FFN_NORM},
     {.from = "feed_forward.gate_proj.weight", .to = "ffn_gate.weight", .scale = HF_SCALE_FFN_GATE},
     {.from = "feed_forward.up_proj.weight", .to = "ffn_up.weight"},
     {.from = "feed_forward.down_proj.weight", .to = "ffn_down.weight", .scale = HF_SCALE_FFN_DOWN},
