@@ -83,7 +83,11 @@ int model_key_flags(struct model_keys *k, const char *suffix, uint8_t *layers, u
     uint64_t n_blocks = n;
     gguf_get_u64(k->g, model_key(k, "block_count"), &n_blocks, NULL);
     key = model_key(k, suffix);
-    if (elem != GGUF_BOOL || (n_elems != n && (n_elems < n || n_elems != n_blocks)))
+    /* MiMo's files have integers. */
+    bool known = elem == GGUF_BOOL || elem == GGUF_I32 || elem == GGUF_U32;
+    for (uint32_t i = 0; known && i < n; i++)
+        known = (gguf_array_i64(k->g, key, i) & ~1) == 0;
+    if (!known || (n_elems != n && (n_elems < n || n_elems != n_blocks)))
         return err_set_param(e, ERR_FORMAT, key, "%s: %s must be an array of %u bools",
                              gguf_path(k->g), key, n);
     for (uint32_t i = 0; i < n; i++)
