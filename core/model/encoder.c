@@ -30,8 +30,11 @@ int model_encoder_read(const gguf *g, struct model_hparams *hp, err *e) {
     int rc = read_rows(g, "token_types.weight", &x->n_types, e);
     if (!rc) rc = model_positions_read(g, hp, e);
     if (rc) return rc;
-    /* As sentence-transformers takes it for a model that does not say. */
-    if (hp->pooling == MODEL_POOLING_NONE) hp->pooling = MODEL_POOLING_MEAN;
+    /* Files of rerankers have a head and no key. Of other models that do not say,
+     * sentence-transformers takes the mean. */
+    if (hp->pooling == MODEL_POOLING_NONE)
+        hp->pooling =
+            gguf_tensor_find(g, "cls.output.weight") ? MODEL_POOLING_RANK : MODEL_POOLING_MEAN;
     return 0;
 }
 

@@ -33,7 +33,6 @@ static const char *const refused_keys[] = {
     "n_deepstack_layers",
     "deepstack_mapping",
     "activation_sparsity_scale",
-    "hidden_activation",
     "num_loops",
     "hyper_connection.count",
     "adapters.count",
@@ -113,6 +112,26 @@ static int refuse_keys_of_others(struct model_keys *k, const struct model_arch *
     return 0;
 }
 
+/* ModernBERT's files name the activation. */
+static int check_activation(struct model_keys *k, const struct model_arch *arch, err *e) {
+    static const struct {
+        int act;
+        const char *name;
+    } rows[] = {
+        {BACKEND_ACT_GELU, "gelu"}, {BACKEND_ACT_GELU, "geglu"}, {BACKEND_ACT_SILU, "silu"}};
+    static const char suffix[] = "hidden_activation";
+    gguf_str name = {"", 0};
+    if (!model_key_has(k, suffix)) return 0;
+    gguf_get_str(k->g, k->key, &name, NULL);
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
+        if ((int)arch->act == rows[i].act && name.len == strlen(rows[i].name) &&
+            memcmp(name.data, rows[i].name, name.len) == 0)
+            return 0;
+    return err_set_param(e, ERR_UNSUPPORTED, k->key, "%s: %s '%.*s' is not supported in %s",
+                         gguf_path(k->g), k->key, (int)(name.len < 32 ? name.len : 32), name.data,
+                         arch->name);
+}
+
 static int refuse_keys(struct model_keys *k, const struct model_arch *arch, err *e) {
     enum {
         N_REFUSED = sizeof refused_keys / sizeof refused_keys[0],
@@ -123,7 +142,8 @@ static int refuse_keys(struct model_keys *k, const struct model_arch *arch, err 
     bool causal, rope;
     int rc;
     if ((rc = model_keys_refuse(k, refused_keys, N_REFUSED, e)) ||
-        (rc = check_expert_counts(k, arch, e)) || (rc = check_single(k, "moe_every_n_layers", e)) ||
+        (rc = check_activation(k, arch, e)) || (rc = check_expert_counts(k, arch, e)) ||
+        (rc = check_single(k, "moe_every_n_layers", e)) ||
         (rc = refuse_keys_of_others(k, arch, e)) ||
         (!arch->delta_net && !arch->mamba2 &&
          (rc = model_keys_refuse(k, delta_net_keys + arch->kda, N_SSM_KEYS - arch->kda, e))) ||

@@ -52,6 +52,31 @@ static void test_defaults(void) {
     CHECK(hp.weight_bytes - hp.step_bytes == 2 * expert * 4);
 }
 
+/* As files of MiMo 2 have a list of flags, and ModernBERT's the name of an activation. */
+static void test_forms_of_files(void) {
+    static const struct {
+        const char *arch, *text;
+        int32_t flags[3];
+        int code;
+    } cases[] = {{"gemma2", NULL, {1, 0, 1}, 0},
+                 {"gemma2", NULL, {1, 2, 1}, ERR_FORMAT},
+                 {"gemma2", NULL, {1, -1, 1}, ERR_FORMAT},
+                 {"llama", "silu", {0}, 0},
+                 {"llama", "gelu", {0}, ERR_UNSUPPORTED},
+                 {"llama", "", {0}, ERR_UNSUPPORTED}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct model_hparams hp;
+        struct maker m;
+        err e;
+        start(&m, cases[i].arch, cases[i].text ? PRE_NORM : PRE_NORM | POST_NORM);
+        if (cases[i].text) set_text(&m, "hidden_activation", cases[i].text);
+        if (!cases[i].text) set_i32s(&m, "attention.sliding_window_pattern", cases[i].flags, 3);
+        CHECK_MSG(read_file(&m, &hp, &e) == cases[i].code, "case %zu: %s", i, e.msg);
+        for (uint32_t l = 0; !cases[i].code && l < 3; l++)
+            CHECK(!(hp.layers[l] & MODEL_LAYER_WINDOWED) == !cases[i].flags[l]);
+    }
+}
+
 struct refusal {
     const char *arch;
     unsigned have;
@@ -651,6 +676,7 @@ int main(int argc, char **argv) {
     close(fd);
     RUN(test_wide_queries);
     RUN(test_defaults);
+    RUN(test_forms_of_files);
     RUN(test_refusals);
     RUN(test_expert_refusals);
     RUN(test_recurrent);
