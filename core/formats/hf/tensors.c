@@ -61,17 +61,19 @@ void hf_set_dims(struct hf_entry *entry, uint32_t n_dims) {
 }
 
 /* Tensors that GGUF stores as F32: vectors, tensors other than weights, the experts' gates, and
- * convolutions. */
-static bool wants_f32(const gguf_tensor *t) {
+ * convolutions. The last two only files have so: in place they are read as they are. */
+static bool wants_f32(const gguf_tensor *t, bool as_file) {
     static const char *const small[] = {"ffn_gate_inp.weight",   "ffn_gate_inp_shexp.weight",
                                         "ssm_conv1d.weight",     "ssm_norm.weight",
                                         "shortconv.conv.weight", "ssm_conv1d_q.weight",
-                                        "ssm_conv1d_k.weight",   "ssm_conv1d_v.weight"};
+                                        "ssm_conv1d_k.weight",   "ssm_conv1d_v.weight",
+                                        "position_embd.weight",  "token_types.weight"};
+    enum { N_SMALL = sizeof small / sizeof small[0], N_OF_FILES = 2 };
     static const char weight[] = ".weight";
     size_t n = sizeof weight - 1;
     if (t->n_dims == 1 || t->name.len < n || memcmp(t->name.data + t->name.len - n, weight, n) != 0)
         return true;
-    for (size_t i = 0; i < sizeof small / sizeof small[0]; i++) {
+    for (size_t i = 0; i < N_SMALL - (as_file ? 0 : N_OF_FILES); i++) {
         n = strlen(small[i]);
         if (t->name.len >= n && memcmp(t->name.data + t->name.len - n, small[i], n) == 0)
             return true;
@@ -588,7 +590,7 @@ static int settle_tensor(struct hf_mapper *m, struct hf_entry *entry) {
         if (k->sources[i]->type != k->sources[0]->type)
             return refuse_name(m, k->sources[i], "has another type than the other experts");
     }
-    bool f32 = k->made || (!k->scales && wants_f32(t));
+    bool f32 = k->made || (!k->scales && wants_f32(t, m->config->as_file));
     if (!k->scales) t->type = f32 ? QTYPE_F32 : hf_recipe_type(k);
     bool is_norm =
         ends_with(t->name.data, "norm.weight") && !ends_with(t->name.data, "ssm_norm.weight");
