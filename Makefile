@@ -96,7 +96,7 @@ UNIT_C := $(wildcard tests/unit/test_*.c)
 # Programs that never start a thread: ThreadSanitizer has nothing to see there.
 ONE_THREAD := api_parse api_responses api_tools base bpe chat_builtin chat_cut chat_parser chat_shapes \
               chat_syntax config fim gemm gguf grammar_dfa grammar_format grammar_gbnf \
-              grammar_number grammar_regex grammar_schema hf_model json kv_collision kv_states kv_transfer kv_windows pace \
+              grammar_number grammar_regex grammar_schema hf_manifest hf_model json kv_collision kv_states kv_transfer kv_windows pace \
               qtype rope safetensors sampler quota sched sched_fair sched_random sched_states text tokenizer_rules vocab_write
 # What QUICK=1 leaves out, in every build: they compute long.
 SLOW_UNIT  := arch arch_forward attention backend chat_cut engine_grammar gemm golden linear metal_% moe model qtype \

@@ -473,7 +473,7 @@ static void test_two_ranks(void) {
 
 int main(int argc, char **argv) {
     bool table = argc > 1 && strcmp(argv[1], "table") == 0, others = table && argc > 2;
-    if (others) golden = argv[2], n_files = 1;
+    if (others) golden = argv[2];
     be_args(argc, argv);
     for (int i = 1; i < argc; i++)
         if (strncmp(argv[i], "models=", 7) == 0) chosen = argv[i] + 7;

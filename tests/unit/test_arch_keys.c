@@ -58,12 +58,9 @@ static void test_forms_of_files(void) {
         const char *arch, *text;
         int32_t flags[3];
         int code;
-    } cases[] = {{"gemma2", NULL, {1, 0, 1}, 0},
-                 {"gemma2", NULL, {1, 2, 1}, ERR_FORMAT},
-                 {"gemma2", NULL, {1, -1, 1}, ERR_FORMAT},
-                 {"llama", "silu", {0}, 0},
-                 {"llama", "gelu", {0}, ERR_UNSUPPORTED},
-                 {"llama", "", {0}, ERR_UNSUPPORTED}};
+    } cases[] = {{"gemma2", NULL, {1, 0, 1}, 0},           {"gemma2", NULL, {1, 2, 1}, ERR_FORMAT},
+                 {"gemma2", NULL, {1, -1, 1}, ERR_FORMAT}, {"llama", "silu", {0}, 0},
+                 {"llama", "gelu", {0}, ERR_UNSUPPORTED},  {"llama", "", {0}, ERR_UNSUPPORTED}};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct model_hparams hp;
         struct maker m;
