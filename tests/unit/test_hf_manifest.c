@@ -2,121 +2,13 @@
  * file only a manifest is kept (converter.txt beside golden.json): a line for each key of the
  * architecture and for each tensor, with a hash of its bytes. "print FILE" prints the manifest of a
  * GGUF file or a folder; scripts/golden-models/convert.py makes them so. */
-#include "core/formats/gguf/gguf_int.h"
 #include "core/formats/model_file.h"
-#include "tests/support/files.h"
+#include "tests/support/manifest.h"
 #include "tests/unit/check.h"
-#include "tests/unit/gguf_text.h"
 
 #include <dirent.h>
 #include <fnmatch.h>
 #include <stdlib.h>
-
-enum { MAX_LINES = 1024 };
-
-/* ---- manifests ---- */
-
-struct manifest {
-    char *text; /* the lines, separated by NUL */
-    char *lines[MAX_LINES];
-    size_t n;
-};
-
-static uint64_t hash_bytes(const uint8_t *p, uint64_t n) { /* FNV-1a */
-    uint64_t h = 0xcbf29ce484222325U;
-    for (uint64_t i = 0; i < n; i++)
-        h = (h ^ p[i]) * 0x100000001b3U;
-    return h;
-}
-
-static void print_value(FILE *f, enum gguf_type type, const uint8_t *p) {
-    const uint32_t n = gguf_scalar_bytes(type);
-    uint64_t bits = 0;
-    float f32;
-    double f64;
-    memcpy(&bits, p, n);
-    memcpy(&f32, p, sizeof f32);
-    switch (type) {
-    case GGUF_F32:
-        fprintf(f, " %.9g", (double)f32);
-        break;
-    case GGUF_F64:
-        memcpy(&f64, p, sizeof f64);
-        fprintf(f, " %.17g", f64);
-        break;
-    default:
-        fprintf(f, " %lld", (long long)(bits << (64 - 8 * n)) >> (64 - 8 * n));
-    }
-}
-
-/* "qwen3.block_count u32 28"; elements of an array follow each other. */
-static void print_key(FILE *f, const struct gguf_kv *kv) {
-    const bool array = kv->type == GGUF_ARRAY;
-    const enum gguf_type type = array ? kv->elem : kv->type;
-    const uint64_t n = array ? kv->n : 1;
-    const uint8_t *p = kv->value + (array ? GGUF_ARRAY_HEAD_BYTES : 0);
-    fprintf(f, "%.*s %s%s", (int)kv->key.len, kv->key.data, gguf_type_name(type), array ? "s" : "");
-    for (uint64_t i = 0; i < n; i++) {
-        if (type == GGUF_STRING) {
-            uint64_t len;
-            memcpy(&len, p, 8);
-            fprintf(f, " %.*s", (int)len, (const char *)p + 8);
-            p += 8 + len;
-        } else {
-            print_value(f, type, p);
-            p += gguf_scalar_bytes(type);
-        }
-    }
-    fputc('\n', f);
-}
-
-/* "blk.0.attn_k.weight BF16 32x48 0123456789abcdef" */
-static void print_tensor(FILE *f, const gguf *g, const gguf_tensor *t) {
-    uint8_t *bytes = malloc(t->bytes);
-    err e = {0};
-    CHECK(bytes && gguf_tensor_read(g, t, 0, t->bytes, bytes, &e) == 0);
-    fprintf(f, "%.*s %s ", (int)t->name.len, t->name.data, qtype_name(t->type));
-    uint32_t n_dims = t->n_dims;
-    while (n_dims > 1 && t->dims[n_dims - 1] == 1)
-        n_dims--;
-    for (uint32_t d = 0; d < n_dims; d++)
-        fprintf(f, "%s%llu", d ? "x" : "", (unsigned long long)t->dims[d]);
-    if (bytes) fprintf(f, " %016llx\n", (unsigned long long)hash_bytes(bytes, t->bytes));
-    free(bytes);
-}
-
-static int by_text(const void *a, const void *b) {
-    return strcmp(*(char *const *)a, *(char *const *)b);
-}
-
-static void split_lines(struct manifest *m) {
-    m->n = 0;
-    for (char *p = m->text, *end; (end = strchr(p, '\n')) && m->n < MAX_LINES; p = end + 1) {
-        *end = 0;
-        m->lines[m->n++] = p;
-    }
-    qsort(m->lines, m->n, sizeof *m->lines, by_text);
-}
-
-static bool begins_with(gguf_str s, const char *prefix) {
-    return s.len >= strlen(prefix) && memcmp(s.data, prefix, strlen(prefix)) == 0;
-}
-
-static void describe(const gguf *g, struct manifest *m) {
-    size_t n;
-    FILE *f = open_memstream(&m->text, &n);
-    CHECK(f != NULL);
-    for (uint64_t i = 0; i < gguf_n_keys(g); i++) {
-        const struct gguf_kv *kv = gguf_key_at(g, i);
-        if ((!begins_with(kv->key, "general.") && !begins_with(kv->key, "tokenizer.")) ||
-            gguf_str_compare(kv->key, gguf_str_of("general.architecture")) == 0)
-            print_key(f, kv);
-    }
-    for (uint64_t i = 0; i < gguf_n_tensors(g); i++)
-        print_tensor(f, g, gguf_tensor_at(g, i));
-    fclose(f);
-    split_lines(m);
-}
 
 /* ---- what differs and may ---- */
 
@@ -303,27 +195,22 @@ static void compare(const char *model, struct manifest *folder, struct manifest 
 static uint32_t n_compared;
 
 static void compare_model(const char *set, const char *model) {
-    struct manifest *folder = calloc(1, sizeof *folder), *file = calloc(1, sizeof *file);
+    static struct manifest folder, file;
     char path[512];
     gguf *g = NULL;
     err e = {0};
     snprintf(path, sizeof path, "%s/%s/converter.txt", set, model);
-    file->text = file_read(path, NULL);
+    manifest_read(path, &file);
+    if (!file.n) return;
     snprintf(path, sizeof path, "%s/%s/hf", set, model);
-    if (file->text) {
-        CHECK_MSG(model_file_open(path, GGUF_OPEN_AS_FILE, &g, &e) == 0, "%s: %s", model, e.msg);
-        split_lines(file);
-        if (g) {
-            n_compared++;
-            describe(g, folder);
-            compare(model, folder, file);
-        }
-    }
+    const bool read =
+        model_file_open(path, GGUF_OPEN_AS_FILE, &g, &e) == 0 && manifest_of(g, &folder, &e) == 0;
+    CHECK_MSG(read, "%s: %s", model, e.msg);
+    if (read) compare(model, &folder, &file);
+    n_compared += read;
     gguf_close(g);
-    free(folder->text);
-    free(file->text);
-    free(folder);
-    free(file);
+    manifest_free(&folder);
+    manifest_free(&file);
 }
 
 static void folders_equal_the_converter(void) {
@@ -345,19 +232,17 @@ static void folders_equal_the_converter(void) {
 }
 
 static int print_manifest(const char *path) {
-    struct manifest m = {0};
+    static struct manifest m;
     gguf *g = NULL;
     err e = {0};
-    if (model_file_open(path, GGUF_OPEN_AS_FILE, &g, &e)) {
-        fprintf(stderr, "%s\n", e.msg);
-        return 1;
-    }
-    describe(g, &m);
-    for (size_t i = 0; i < m.n; i++)
+    int rc = model_file_open(path, GGUF_OPEN_AS_FILE, &g, &e);
+    if (!rc) rc = manifest_of(g, &m, &e);
+    if (rc) fprintf(stderr, "%s\n", e.msg);
+    for (size_t i = 0; i < m.n && !rc; i++)
         puts(m.lines[i]);
     gguf_close(g);
-    free(m.text);
-    return check_failures != 0;
+    manifest_free(&m);
+    return rc != 0;
 }
 
 int main(int argc, char **argv) {
