@@ -3,11 +3,15 @@
 #include "core/base/mem.h"
 #include "core/engine/engine.h"
 #include "core/formats/hf/model.h"
+#include "core/formats/model_file.h"
 #include "tests/support/engine_kit.h"
 #include "tests/support/files.h"
 #include "tests/support/forward_check.h"
+#include "tests/support/manifest.h"
 
 #include "check.h"
+
+#include <unistd.h>
 
 enum {
     N_PROMPTS = 4,
@@ -134,6 +138,36 @@ static void ranks_share_encoders(void) {
     for (int i = 0; i < N_MODELS; i++)
         if (goldens[i].hidden && goldens[i].width == 32 && be_has_ranks("generic", 2))
             check_hidden(&goldens[i], &rows[i], "generic", 2);
+}
+
+static int add_no_keys(void *arg, gguf_writer *w, err *e) {
+    (void)arg, (void)w, (void)e;
+    return 0;
+}
+
+/* The files of llama.cpp's converter again, of its keys and the folders' tensors. */
+static void files_are_read(void) {
+    static struct manifest m;
+    for (int i = 0; i < N_MODELS; i++) {
+        struct golden file = goldens[i];
+        struct model_hparams hp;
+        char path[PATH_BYTES];
+        gguf *folder;
+        err e = {0};
+        snprintf(path, sizeof path, "tests/golden/encoder/%s/converter.txt", rows[i].name);
+        manifest_read(path, &m);
+        CHECK(m.n > 0);
+        snprintf(file.folder, sizeof file.folder, "/tmp/inferd-test-encoder-%d.gguf",
+                 (int)getpid());
+        be_need(!model_file_open(goldens[i].folder, GGUF_OPEN_AS_FILE, &folder, &e), e.msg);
+        be_need(!manifest_write_file(&m, folder, add_no_keys, NULL, file.folder, &e), e.msg);
+        CHECK_MSG(!model_read_hparams(file.folder, &hp, &e) && hp.pooling == rows[i].pooling, "%s",
+                  e.msg);
+        if (file.hidden) check_hidden(&file, &rows[i], be_isas[0], 1);
+        unlink(file.folder);
+        gguf_close(folder);
+        manifest_free(&m);
+    }
 }
 
 /* ---- the engine ---- */
@@ -340,6 +374,7 @@ int main(int argc, char **argv) {
     read_goldens();
     RUN(hidden_states_are_transformers);
     RUN(ranks_share_encoders);
+    RUN(files_are_read);
     RUN(old_members_are_read);
     RUN(unknown_members_are_refused);
     if (!be_only) RUN(values_are_transformers);
