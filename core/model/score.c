@@ -1,7 +1,8 @@
 /* score.c - the head of models that score how well a document answers a query: from the file's own
- * head, or from the rows of two words of the output head. Copies what it reads. Pure. */
+ * head, or from the rows of two words of the output head. Copies what it reads. */
 #include "core/model/model_int.h"
 
+#include "core/base/log.h"
 #include "core/base/mem.h"
 
 #include <math.h>
@@ -106,7 +107,14 @@ static int read_dense(const gguf *g, const struct model_hparams *hp, struct mode
     out->of = (enum model_pooling)of;
     out->gelu = modern;
     out->eps = (double)hp->rms_eps;
-    if (!gguf_tensor_find(g, dense_weight)) return 0;
+    if (!gguf_tensor_find(g, dense_weight)) {
+        if (!modern)
+            log_warn(
+                "%s: there is no tensor %s: llama.cpp's converter leaves BERT's pooler out, and "
+                "scores without it are not the model's",
+                gguf_path(g), dense_weight);
+        return 0;
+    }
     out->x = mem_new(n, sizeof *out->x);
     if (!out->x) return err_no_memory(e);
     rc = read_floats(g, dense_weight, n, n, &out->dense, e);
