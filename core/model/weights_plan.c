@@ -559,6 +559,11 @@ static bool is_nvfp4_scale(const struct weight_plan *p, gguf_str name) {
     return of && of->type == QTYPE_NVFP4;
 }
 
+/* K and V of each head in one tensor, where they are apart, too: files of ik_llama.cpp. */
+static bool is_joint_copy(const struct weight_plan *p, gguf_str name) {
+    return find_beside(p->g, name, "attn_kv_b.weight", "attn_k_b.weight") != NULL;
+}
+
 static int refuse_unexpected(const struct weight_plan *p, err *e) {
     const gguf_tensor **planned = mem_new(p->n, sizeof *planned);
     int rc = 0;
@@ -571,6 +576,7 @@ static int refuse_unexpected(const struct weight_plan *p, err *e) {
         if (is_rope_tensor(t->name) || model_gemma4_skips(p->hp, t->name) ||
             weight_plan_skips(p, t) || (p->scores && model_is_score_tensor(t->name)) ||
             (p->dense && model_is_dense_tensor(t->name)) || is_nvfp4_scale(p, t->name) ||
+            is_joint_copy(p, t->name) ||
             bsearch(&t, planned, p->n, sizeof *planned, compare_tensors))
             continue;
         rc = err_set(e, ERR_UNSUPPORTED, "%s: unexpected tensor %.*s for this architecture",
@@ -629,6 +635,14 @@ static int check_scales(const struct weight_plan *p, const struct planned_weight
                          qtype_name(scales->type), (unsigned long long)t->dims[2]);
 }
 
+static bool fits(const struct weight_role *role, const gguf_tensor *t, const uint64_t dims[3]) {
+    if (role_is_vector(role) && role->must & KDA) return is_shape_of(t, dims);
+    /* Files of ik_llama.cpp have the rows of all heads in one matrix. */
+    const bool flat = role->by_head && t->n_dims == 2 && t->dims[1] == dims[1] * dims[2];
+    return t->n_dims <= 3 && t->dims[0] == dims[0] &&
+           (flat || (t->dims[1] == dims[1] && t->dims[2] == dims[2]));
+}
+
 static int check_weight(const struct weight_plan *p, const struct planned_weight *w, err *e) {
     const gguf_tensor *t = w->tensor;
     char name[WEIGHT_NAME_BYTES];
@@ -636,10 +650,7 @@ static int check_weight(const struct weight_plan *p, const struct planned_weight
     planned_weight_name(w, name);
     if (!t) return err_set_param(e, ERR_FORMAT, name, "%s: no tensor %s", gguf_path(p->g), name);
     find_shape(p, w, dims);
-    if (role_is_vector(w->role) && w->role->must & KDA
-            ? !is_shape_of(t, dims)
-            : t->dims[0] != dims[0] || t->dims[1] != dims[1] || t->dims[2] != dims[2] ||
-                  t->n_dims > 3)
+    if (!fits(w->role, t, dims))
         return err_set_param(e, ERR_FORMAT, name,
                              "%s: tensor %s has %u dimensions, first (%llu, %llu, %llu), expected "
                              "(%llu, %llu, %llu)",

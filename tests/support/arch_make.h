@@ -36,8 +36,9 @@ enum have {
     KV_B = 524288,        /* K and V of latent attention in one tensor, and old files' keys */
     NORM_BIAS = 1 << 20,
     NO_FFN_NORM = 1 << 21,
-    FUSED_QKV = 1 << 22,   /* Q, K and V alone */
-    WINDOW_SINKS = 1 << 23 /* of windowed layers only */
+    FUSED_QKV = 1 << 22,    /* Q, K and V alone */
+    WINDOW_SINKS = 1 << 23, /* of windowed layers only */
+    KV_ROWS = 1 << 24       /* with KV_B: apart, too, all heads' rows in one matrix */
 };
 
 /* A file under construction, and its parameters. */
@@ -293,6 +294,8 @@ static inline void add_latent_attention(struct maker *m, int i) {
     add_vector(m, i, "attn_kv_a_norm.weight", rank, true);
     if (m->have & KV_B) {
         add_matrix(m, i, "attn_kv_b.weight", n * (nope + f->v_dim), rank);
+        if (m->have & KV_ROWS) add_matrix(m, i, "attn_k_b.weight", n * rank, nope);
+        if (m->have & KV_ROWS) add_matrix(m, i, "attn_v_b.weight", n * f->v_dim, rank);
     } else {
         add(m, i, &(struct shape){"attn_k_b.weight", nope, rank, n, false, NULL});
         add(m, i, &(struct shape){"attn_v_b.weight", rank, f->v_dim, n, false, NULL});

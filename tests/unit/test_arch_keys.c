@@ -469,13 +469,15 @@ static void test_latent_attention(void) {
     struct backend_config config = {0};
     model_backend_limits(&hp, &config);
     CHECK(config.heads.n_heads == 3 && config.heads.n_cols == 29);
-    start(&m, "deepseek2", PRE_NORM | KV_B);
-    latent_attention(&m, 20, 0, 13, 4, 9);
-    set_u32(&m, "expert_gating_func", 0);
-    experts(&m, 6, 2, 12);
-    CHECK_MSG(read_file(&m, &hp, &e) == 0, "%s", e.msg);
-    CHECK(hp.mla.k_dim == 17 && hp.mla.v_dim == 9 && hp.head_dim == 24 && !hp.mla.q_rank);
-    CHECK(hp.experts.gating == BACKEND_GATING_SOFTMAX && !hp.experts.n_ff_shared);
+    for (unsigned rows = 0; rows <= KV_ROWS; rows += KV_ROWS) {
+        start(&m, "deepseek2", PRE_NORM | KV_B | rows);
+        latent_attention(&m, 20, 0, 13, 4, 9);
+        set_u32(&m, "expert_gating_func", 0);
+        experts(&m, 6, 2, 12);
+        CHECK_MSG(read_file(&m, &hp, &e) == 0, "%s", e.msg);
+        CHECK(hp.mla.k_dim == 17 && hp.mla.v_dim == 9 && hp.head_dim == 24 && !hp.mla.q_rank);
+        CHECK(hp.experts.gating == BACKEND_GATING_SOFTMAX && !hp.experts.n_ff_shared);
+    }
 }
 
 static void test_latent_refusals(void) {
