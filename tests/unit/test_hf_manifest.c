@@ -1,7 +1,7 @@
 /* test_hf_manifest.c - every golden folder against what llama.cpp's converter makes of it. Of its
  * file only a manifest is kept (converter.txt beside golden.json): a line for each key of the
  * architecture and for each tensor, with a hash of its bytes. "print FILE" prints the manifest of a
- * GGUF file or a folder; scripts/golden-models/convert.py makes them so. */
+ * GGUF file or a folder; scripts/golden-models/manifests.py makes them so. */
 #include "core/formats/model_file.h"
 #include "tests/support/manifest.h"
 #include "tests/unit/check.h"
@@ -127,7 +127,7 @@ static uint32_t number_of(const struct manifest *m, const char *key) {
     for (size_t i = 0; i < m->n; i++) {
         const char *dot = strchr(m->lines[i], '.');
         if (dot && strncmp(dot + 1, key, strlen(key)) == 0)
-            return (uint32_t)strtoul(m->lines[i] + strlen(m->lines[i]) - 1, NULL, 10);
+            return (uint32_t)strtoul(dot + 1 + strlen(key), NULL, 10);
     }
     return 0;
 }
@@ -147,13 +147,14 @@ static void leave_out_predicting(struct manifest *m) {
     size_t n = 0;
     if (!n_next) return;
     for (size_t i = 0; i < m->n; i++) {
-        char *line = m->lines[i], *end = line + strlen(line);
+        char *line = m->lines[i];
         const char *key = strchr(line, '.') + 1;
         if (strncmp(line, "blk.", 4) == 0 ? strtoul(line + 4, NULL, 10) >= first
                                           : strncmp(key, "nextn_", 6) == 0)
             continue;
         m->lines[n++] = line;
-        if (strncmp(key, "block_count ", 12) == 0) end[-1] = (char)('0' + first);
+        if (strncmp(key, "block_count ", 12) == 0)
+            sprintf(strrchr(line, ' ') + 1, "%u", first); /* not longer than n_all */
         if (count_words(line) == 2 + n_all)
             for (uint32_t k = 0; k < n_next; k++)
                 *strrchr(line, ' ') = 0;
