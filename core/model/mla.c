@@ -73,6 +73,22 @@ static int guess_gating(struct model_keys *k, struct model_hparams *hp, err *e) 
     return rc;
 }
 
+/* Files of DeepSeek's first years say nothing of groups of experts, nor do those of ik_llama.cpp:
+ * layers and experts tell V3 and R1 (modeling_deepseek_v3.py), and V2. */
+static void guess_groups(struct model_keys *k, struct model_hparams *hp) {
+    static const struct {
+        uint32_t n_layers, n_experts, n_groups, n_used;
+    } rows[] = {{61, 256, 8, 4}, {60, 160, 8, 3}};
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        if (hp->n_layers != rows[i].n_layers || hp->experts.n_experts != rows[i].n_experts ||
+            hp->experts.n_used > rows[i].n_used * rows[i].n_experts / rows[i].n_groups ||
+            model_key_has(k, "expert_group_count"))
+            continue;
+        hp->experts.n_groups = rows[i].n_groups;
+        hp->experts.n_groups_used = rows[i].n_used;
+    }
+}
+
 int model_mla_read_experts(struct model_keys *k, struct model_hparams *hp, err *e) {
     struct model_experts *x = &hp->experts;
     uint32_t n_shared;
@@ -80,6 +96,7 @@ int model_mla_read_experts(struct model_keys *k, struct model_hparams *hp, err *
     if ((rc = guess_gating(k, hp, e)) ||
         (rc = model_key_count_or_zero(k, "expert_shared_count", MAX_SHARED, &n_shared, e)))
         return rc;
+    guess_groups(k, hp);
     if ((uint64_t)n_shared * x->n_ff > MAX_SHARED_FF)
         return err_set_param(e, ERR_FORMAT, model_key(k, "expert_shared_count"),
                              "%s: %s is %u, which is too many of width %u", gguf_path(k->g), k->key,

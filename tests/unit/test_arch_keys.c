@@ -480,6 +480,26 @@ static void test_latent_attention(void) {
     }
 }
 
+/* What files do not say of groups of experts. */
+static void test_latent_groups(void) {
+    static const struct {
+        uint32_t n_layers, n_experts, says, n_groups, n_used;
+    } cases[] = {{61, 256, 0, 8, 4}, {61, 256, 1, 1, 0}, {60, 256, 0, 0, 0}, {60, 160, 0, 8, 3}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct model_hparams hp;
+        struct maker m;
+        err e;
+        start(&m, "deepseek2", PRE_NORM | KV_B);
+        latent_attention(&m, 20, 0, 13, 4, 9);
+        m.f.n_layers = cases[i].n_layers;
+        experts(&m, cases[i].n_experts, 2, 1);
+        if (cases[i].says) set_u32(&m, "expert_group_count", cases[i].says);
+        CHECK_MSG(read_file(&m, &hp, &e) == 0, "%s", e.msg);
+        CHECK(hp.experts.n_groups == cases[i].n_groups &&
+              hp.experts.n_groups_used == cases[i].n_used);
+    }
+}
+
 static void test_latent_refusals(void) {
     static const struct {
         const char *key;
@@ -686,6 +706,7 @@ int main(int argc, char **argv) {
     RUN(test_short_convs);
     RUN(test_short_conv_refusals);
     RUN(test_latent_attention);
+    RUN(test_latent_groups);
     RUN(test_latent_refusals);
     RUN(test_kimi_linear);
     RUN(test_gemma4);
