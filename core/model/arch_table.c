@@ -432,6 +432,7 @@ static const struct model_arch archs[] = {
      .rope_with_window = true},
     /* North Mini Code, Command A+ */
     {.name = "cohere2moe",
+     .also = "cohere2_moe",
      .rope_interleaved = true,
      .pre_norm = true,
      .layer_norm = true,
@@ -576,11 +577,20 @@ static const struct model_arch archs[] = {
 
 enum { N_ARCHS = sizeof archs / sizeof archs[0] };
 
+static bool is_text(gguf_str s, const char *text) {
+    return text && s.len == strlen(text) && memcmp(s.data, text, s.len) == 0;
+}
+
 const struct model_arch *model_arch_find(gguf_str name) {
     for (size_t i = 0; i < N_ARCHS; i++)
-        if (name.len == strlen(archs[i].name) && memcmp(name.data, archs[i].name, name.len) == 0)
-            return &archs[i];
+        if (is_text(name, archs[i].name) || is_text(name, archs[i].also)) return &archs[i];
     return NULL;
+}
+
+const char *model_arch_prefix(const gguf *g, const struct model_arch *arch) {
+    gguf_str name = {"", 0};
+    gguf_get_str(g, "general.architecture", &name, NULL);
+    return is_text(name, arch->also) ? arch->also : arch->name;
 }
 
 void model_arch_list(char *text, size_t n) {

@@ -607,7 +607,7 @@ int model_hparams_read(const gguf *g, struct model_hparams *hp, const struct mod
     if (rc) return rc;
     memset(hp, 0, sizeof *hp);
     const struct model_arch *a = *arch;
-    struct model_keys k = {.g = g, .arch = a->name};
+    struct model_keys k = {.g = g, .arch = model_arch_prefix(g, a)};
     snprintf(hp->arch, sizeof hp->arch, "%s", a->name);
     hp->both_ways = a->both_ways;
     if (gguf_get_str(g, "general.name", &name, NULL) == 0)

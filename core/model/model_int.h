@@ -26,6 +26,7 @@ enum model_experts_rule { MODEL_EXPERTS_NEVER, MODEL_EXPERTS_OPTIONAL, MODEL_EXP
 /* How an architecture differs from the others: one row each. A file's keys override its row. */
 struct model_arch {
     const char *name;                /* general.architecture, and the prefix of its keys */
+    const char *also;                /* the same in files of ik_llama.cpp; NULL: name */
     bool rope_interleaved;           /* its files order Q and K for pairs (2i, 2i+1) */
     bool pre_norm;                   /* attn_norm, ffn_norm: of a block's input */
     bool post_norm;                  /* post_attention_norm, post_ffw_norm: of its output */
@@ -114,6 +115,8 @@ struct model_arch {
 
 /* NULL: unknown. */
 const struct model_arch *model_arch_find(gguf_str name);
+/* The prefix of its keys in g. */
+const char *model_arch_prefix(const gguf *g, const struct model_arch *arch);
 /* "llama, ..." for messages, cut to n bytes with NUL. */
 void model_arch_list(char *text, size_t n);
 

@@ -591,7 +591,7 @@ static struct loader make_loader(const struct weight_plan *plan, const struct mo
 
 /* Tells which of the file's tensors are not loaded, and which a folder's reader left out. */
 static void log_left_out(const struct weight_plan *plan, const struct model_load *load) {
-    struct model_keys k = {.g = plan->g, .arch = load->arch->name};
+    struct model_keys k = {.g = plan->g, .arch = model_arch_prefix(plan->g, load->arch)};
     gguf_str text;
     uint64_t n = 0;
     for (uint64_t i = 0; i < gguf_n_tensors(plan->g); i++)

@@ -457,7 +457,7 @@ static void plan_roles(struct weight_plan *p, const struct weight_role *roles, s
 
 int weight_plan_make(struct weight_plan *p, const gguf *g, const struct model_hparams *hp,
                      const struct model_arch *arch, err *e) {
-    struct model_keys k = {.g = g, .arch = arch->name};
+    struct model_keys k = {.g = g, .arch = model_arch_prefix(g, arch)};
     const uint64_t n_roles = N_MODEL_ROLES + model_gemma4_n_roles,
                    n_of_layer = N_LAYER_ROLES + model_gemma4_n_layer_roles;
     uint64_t n_blocks, n_most = n_roles + hp->n_layers * n_of_layer;

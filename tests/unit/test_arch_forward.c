@@ -456,7 +456,8 @@ static void test_cohere_moe(void) {
     static const bool windowed[] = {false, true, true, false, true};
     for (int i = 0; i < 2; i++) {
         struct maker m;
-        start(&m, "cohere2moe", PRE_NORM | NO_FFN_NORM | UNGATED | (i ? UNTIED : 0));
+        start(&m, i ? "cohere2_moe" : "cohere2moe",
+              PRE_NORM | NO_FFN_NORM | UNGATED | (i ? UNTIED : 0));
         m.f.n_layers = 5;
         m.f.interleaved = m.f.beside = true;
         m.f.layer_norm = i;
