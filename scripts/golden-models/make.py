@@ -5,7 +5,7 @@
 
 Needs Python with torch, transformers 5, tokenizers, safetensors, sentencepiece, and a checkout of llama.cpp
 for its convert_hf_to_gguf.py (that script, conversion/ and gguf-py/ are enough); without --llama-cpp no GGUF
-files are written. For each family of families.py:
+files are written: manifests.py writes converter.txt instead, a few KB of what the file would be. For each family of families.py:
   NAME/hf/          the folder that transformers saved, with a tokenizer of a few hundred tokens
   NAME/model.gguf   what llama.cpp's converter makes of it (plus the keys that it leaves out, families.py)
   NAME/golden.json  prompts, the rows of logits that were kept, greedy continuations, versions
