@@ -7,6 +7,7 @@
 #include "core/base/mem.h"
 #include "core/engine/group_int.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -70,8 +71,11 @@ static int follow_model(engine_group *g, struct open_message *m, const struct en
     memcpy(en->group.model, m->model, sizeof en->group.model);
     int rc = engine_open_model(en, &config, &size, &limits, e);
     if (!rc) {
-        log_info("%s %u of %u: %s, %d threads", own ? "stage" : "rank", backend_link_rank(g),
-                 backend_link_n(g), config.model_path, engine_n_threads(en));
+        char ranks[32] = "";
+        if (own && engine_n_ranks(en) > 1)
+            snprintf(ranks, sizeof ranks, ", %u ranks", engine_n_ranks(en));
+        log_info("%s %u of %u: %s, %d threads%s", own ? "stage" : "rank", backend_link_rank(g),
+                 backend_link_n(g), config.model_path, engine_n_threads(en), ranks);
         rc = run_steps(en, &limits, e);
     } else if (!backend_link_failed(g, NULL)) {
         log_error("%s %u: %s", own ? "stage" : "rank", backend_link_rank(g),

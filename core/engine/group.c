@@ -71,6 +71,8 @@ int engine_group_join_stages(const struct engine_stages *how, const char *versio
         add_fact(&s, "its number of layers", text);
         add_fact(&s, "kv-cache-type", how->kv_type);
         add_fact(&s, "activation-bits", how->activation_bits);
+        snprintf(text, sizeof text, "%u", how->n_ranks);
+        add_fact(&s, "tensor-parallel", text); /* each number of ranks rounds differently */
         rc = backend_link_open_stages(&s, version, hang_s, out, e);
     }
     free(hp);
@@ -127,17 +129,23 @@ struct note {
     char isa[96];
 };
 
+static int refuse_isa(const struct engine_config *config, const struct note *all, uint32_t other,
+                      err *e) {
+    const char *noun = config->n_stages > 1 ? "stage" : "rank";
+    return err_set_param(e, ERR_UNSUPPORTED, "isa",
+                         "%s 0 computes with %s, %s %u with %s, which rounds differently: with "
+                         "backend cpu set isa to one that all machines have, else use GPUs of one "
+                         "kind",
+                         noun, all[0].isa, noun, other, all[other].isa);
+}
+
 /* A rank that has more memory than another one takes as many blocks as that. */
 static int take_least(engine *en, const struct engine_config *config, const struct note *all,
                       struct engine_size *size, err *e) {
     struct engine_config least = *config;
     uint64_t n_blocks = all[0].n_blocks, n_states = all[0].n_states;
     for (uint32_t r = 1; r < backend_link_n(config->group); r++) {
-        if (strcmp(all[r].isa, all[0].isa) != 0)
-            return err_set_param(e, ERR_UNSUPPORTED, "isa",
-                                 "process 0 computes with %s, process %u with %s, which rounds "
-                                 "differently: set isa to one that all machines have",
-                                 all[0].isa, r, all[r].isa);
+        if (strcmp(all[r].isa, all[0].isa) != 0) return refuse_isa(config, all, r, e);
         if (all[r].n_blocks < n_blocks) n_blocks = all[r].n_blocks;
         if (all[r].n_states < n_states) n_states = all[r].n_states;
     }
@@ -252,7 +260,7 @@ int group_announce(engine *en, const struct engine_config *config, err *e) {
     int rc = config->n_stages > 1 ? model_identity(config->model_path, hash, e) : 0;
     if (rc) return rc;
     if (config->store || config->importance)
-        return err_set_param(e, ERR_UNSUPPORTED, "n_ranks",
+        return err_set_param(e, ERR_UNSUPPORTED, config->n_stages > 1 ? "n_stages" : "n_ranks",
                              "an engine of several processes has no KV store and collects no "
                              "importance matrix");
     struct open_message *m = mem_new(1, sizeof *m);

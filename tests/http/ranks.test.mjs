@@ -191,6 +191,12 @@ describe("what cannot be", { skip }, () => {
     refused(3, ranks(3), /tensor-parallel = 3: the model \(\w+\) has \d+ heads, which cannot be shared out evenly/));
   test("KV heads that cannot be shared out", () =>
     refused(4, ranks(4), /tensor-parallel = 4: the model \(\w+\) has \d+ KV heads, which cannot be shared out evenly/));
+  test("stages", () =>
+    refused(
+      2,
+      [...ranks(2), "--pipeline-parallel", "2", "--stages", "127.0.0.1:9"],
+      /mpirun started 2 processes, which cannot be stages, too: start each stage without mpirun/,
+    ));
   test("a store of K/V", () => refused(2, [...ranks(2), "--kv-dir", "/nonexistent"], /kv-dir: the K\/V of ranks/));
   test("no module", () =>
     refused(2, ranks(2), /cannot load \/nonexistent.so/, { INFERD_MPI_MODULE: "/nonexistent.so" }));
