@@ -81,6 +81,8 @@ test("a server of two processes: steps from graphs, samples, a cached prefix", {
         frequency_penalty: 0.5,
         ignore_eos: true,
       },
+      // Steps whose rows the host needs do not overlap.
+      { prompt: "The capital of", max_tokens: 2, temperature: 0, logprobs: 1, echo: true },
     ];
     for (const body of bodies) {
       const [want, got] = await Promise.all(
@@ -93,7 +95,9 @@ test("a server of two processes: steps from graphs, samples, a cached prefix", {
       );
       assert.deepEqual(got, want);
     }
-    assert.ok((await metrics(servers[1])).get("inferd_steps_ahead_total") > 0, "some shapes came again");
+    const counts = await metrics(servers[1]);
+    assert.ok(counts.get("inferd_steps_ahead_total") > 0, "some shapes came again");
+    assert.ok(counts.get("inferd_steps_overlapped_total") > 0, "the next step began before the end of the one before");
   } finally {
     await Promise.all(servers.map((server) => server.stop()));
   }
