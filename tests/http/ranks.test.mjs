@@ -8,7 +8,19 @@ import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
 import { promisify } from "node:util";
 import { isGone, mpirun, pidsOf, skip } from "./mpi.mjs";
-import { binary, long, modelFile, modelName, post, randomPrompt, random, sse, startServer, until } from "./server.mjs";
+import {
+  binary,
+  long,
+  modelFile,
+  modelName,
+  patience,
+  post,
+  randomPrompt,
+  random,
+  sse,
+  startServer,
+  until,
+} from "./server.mjs";
 
 const run = promisify(execFile);
 const hybrid = { file: "tests/golden/hybrid/inferd-hybrid-q8_0.gguf", name: "hybrid" };
@@ -279,16 +291,17 @@ describe("ends", { skip, concurrency: true }, () => {
     assert.match(server.stderr + server.stdout, /rank 1 with PID/);
   });
 
+  const hangs = patience > 1 ? 12 : 3; // seconds
   for (const when of ["idle", "computing"])
     for (const rank of [0, 1])
       test(`rank ${rank} of 2 hangs while ${when}`, async () => {
-        const server = await startRanks(2, ["--rank-timeout-s", "3"]);
+        const server = await startRanks(2, ["--rank-timeout-s", String(hangs)]);
         const pids = pidsOf(server);
         const got = when === "computing" ? await stream(server) : null;
         process.kill(pids[rank], "SIGSTOP");
         if (rank) await notReady(server);
         await ended(server, pids);
-        assert.match(server.stderr, new RegExp(`rank ${rank} hangs: it has not been heard of for 3 s`));
+        assert.match(server.stderr, new RegExp(`rank ${rank} hangs: it has not been heard of for ${hangs} s`));
         if (got) await until(() => got.over, "the stream has ended");
         assert.ok(!got?.done);
       });

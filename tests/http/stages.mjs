@@ -5,7 +5,7 @@ import net from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after } from "node:test";
-import { binary, patience, until } from "./server.mjs";
+import { binary, patience, reports, until } from "./server.mjs";
 
 export const folder = mkdtempSync(join(tmpdir(), "inferd-stages-"));
 after(() => rmSync(folder, { recursive: true, force: true }));
@@ -24,7 +24,11 @@ export async function startStage(model, flags = []) {
   const child = spawn(binary, [...args, "--registry", join(folder, "registry.db"), ...flags]);
   const stage = { address, child, pid: child.pid, stderr: "" };
   child.stderr.on("data", (d) => (stage.stderr += d));
-  stage.exited = new Promise((resolve) => child.on("exit", (code, signal) => resolve({ code, signal })));
+  stage.exited = new Promise((resolve, reject) =>
+    child.on("close", (code, signal) =>
+      reports.test(stage.stderr) ? reject(new Error(stage.stderr)) : resolve({ code, signal }),
+    ),
+  );
   const limit = setTimeout(() => child.kill("SIGKILL"), 300_000 * patience);
   limit.unref();
   await until(() => /waits for stage 0/.test(stage.stderr) || child.exitCode !== null, "the stage listens");
