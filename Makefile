@@ -106,8 +106,8 @@ SLOW_UNIT  := arch arch_forward attention backend chat_cut engine_grammar gemm g
 ASAN_SLOW  := cuda_% parallel pace sched sched_random sched_states sampler embeddings worker_grammar delta_net
 # What QUICK=1 leaves in of `make tsan`: threads that share state. The other programs start the same threads
 # without asking more of them.
-THREADED   := api conns engine kvevents kvstore kvstore_memory log_line model_ahead models parallel pool responses_store tracer \
-              watch work_pool worker worker_deadline worker_grammar
+THREADED   := api conns engine kvevents kvstore kvstore_memory log_line model_ahead models parallel pipeline pool \
+              responses_store stages tracer watch work_pool worker worker_deadline worker_grammar
 # What runs shorter there.
 ASAN_SHORT := api worker
 IS_TSAN    := $(findstring -fsanitize=thread,$(SAN))
@@ -256,21 +256,21 @@ test-gpu: ## the CUDA backend on this machine's NVIDIA GPU; scripts/test-gpu mak
 	@scripts/test-gpu
 
 # The tests of ops take their smaller sets, as they do under an emulator: the code is the same. QUICK=1
-# leaves out what computes long, and the server with many clients.
+# leaves out what computes long, the server with many clients, and models over several processes.
 .PHONY: asan tsan
 SANITIZED   = UNIT_QUICK="$(QUICK_SETS) $(SHORT)" UNIT_LIMIT_S=1800
 SANITIZED_LIB  = $(if $(QUICK),sanitized-lib,all)
-SANITIZED_LOAD = $(if $(QUICK),,load)
+SANITIZED_HTTP = $(if $(QUICK),,load processes)
 asan: SHORT = $(if $(QUICK),$(ASAN_SHORT:%=test_%))
-asan: ## unit tests, fuzz corpora and load test under AddressSanitizer and UBSan; QUICK=1: a short form without load
+asan: ## unit tests, fuzz corpora, load, ranks and stages under AddressSanitizer and UBSan; QUICK=1: a short form
 	@scripts/setup test
 	@$(MAKE) -s -j$(JOBS) BUILD=build-asan SAN="$(ASAN)" $(SANITIZED_LIB)
-	@$(SANITIZED) SUITES="unit fuzz $(SANITIZED_LOAD)" ASAN_OPTIONS=detect_leaks=1 UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 scripts/run-tests build-asan SAN="$(ASAN)" QUICK=$(QUICK)
+	@$(SANITIZED) SUITES="unit fuzz $(SANITIZED_HTTP)" ASAN_OPTIONS=detect_leaks=1 UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 scripts/run-tests build-asan SAN="$(ASAN)" QUICK=$(QUICK)
 tsan: SHORT = $(if $(QUICK),test_api test_worker test_worker_grammar test_responses_store)
-tsan: ## tests with threads under ThreadSanitizer; QUICK=1: a short form without load
+tsan: ## tests with threads, load, ranks and stages under ThreadSanitizer; QUICK=1: a short form
 	@scripts/setup test
 	@$(MAKE) -s -j$(JOBS) BUILD=build-tsan SAN="$(TSAN)" $(SANITIZED_LIB)
-	@$(SANITIZED) SUITES="unit $(SANITIZED_LOAD)" TSAN_OPTIONS=halt_on_error=1:suppressions=tests/tsan.supp scripts/run-tests build-tsan SAN="$(TSAN)" QUICK=$(QUICK)
+	@$(SANITIZED) SUITES="unit $(SANITIZED_HTTP)" TSAN_OPTIONS=halt_on_error=1:suppressions=tests/tsan.supp scripts/run-tests build-tsan SAN="$(TSAN)" QUICK=$(QUICK)
 # -O1 and line numbers alone take half the time to compile and find the same.
 ASAN := -fsanitize=address,undefined -fno-sanitize-recover=undefined -O1 -g1
 TSAN := -fsanitize=thread -O1 -g1

@@ -86,7 +86,8 @@ static const struct config_key keys[] = {
      "among them. The numbers of heads and KV heads must be divisible by it. cuda: that many\n"
      "GPUs, starting at `device`, connected by NCCL. cpu: groups of threads, each on its own\n"
      "NUMA node if the machine has several. Started by mpirun: as many processes, on one\n"
-     "machine or several, each with one GPU or its threads (daemon/README.md)."},
+     "machine or several, each with one GPU or its threads (daemon/README.md). Stages: each\n"
+     "has so many on its own machine, the same number at all of them."},
     {"pipeline-parallel", CONFIG_NUMBER, AT(pipeline_parallel), "1", 1, 16, NULL, "stages",
      "Processes, on one machine or several, that share each model by its layers (stages): this\n"
      "one, which serves, and those that `stages` names (daemon/README.md)."},
@@ -95,7 +96,8 @@ static const struct config_key keys[] = {
     {"stage-listen", CONFIG_TEXT, AT(stage_listen), "", 0, 0, NULL, "",
      "HOST:PORT at which this process waits for the first stage. It then serves nothing itself:\n"
      "it computes its layers of `model`. Other settings of the engine are the first stage's,\n"
-     "except backend, device, isa, threads and gpu-memory-utilization."},
+     "except backend, device, isa, threads and gpu-memory-utilization; kv-cache-type,\n"
+     "activation-bits and tensor-parallel must be the same at all stages."},
     {"stage-layers", CONFIG_TEXT, AT(stage_layers), "", 0, 0, NULL, "",
      "Layers of each stage, \"20,12\", at the first stage. Empty: as evenly by bytes as it can\n"
      "be. The log states the split."},

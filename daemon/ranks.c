@@ -19,7 +19,10 @@ int ranks_check(struct config *c, err *e) {
     const bool stages = stages_wanted(c);
     if (stages && n > 1)
         return err_set_param(e, ERR_UNSUPPORTED, "pipeline-parallel",
-                             "ranks that are processes (mpirun) cannot be combined with stages");
+                             "mpirun started %u processes, which cannot be stages, too: start "
+                             "each stage without mpirun, with tensor-parallel = the number of its "
+                             "machine's GPUs, or of groups of threads, that share its layers",
+                             n);
     if (stages) return stages_check(c, e);
     if (n < 2) return 0;
     if (c->tensor_parallel != n)

@@ -9,6 +9,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -19,7 +20,8 @@ static const int stopping[] = {SIGTERM, SIGINT}, noted[] = {SIGUSR1, SIGUSR2, SI
 enum { N_NOTED = sizeof noted / sizeof noted[0], N_IGNORED = N_NOTED - 1 };
 
 static int pipe_ends[2] = {-1, -1};
-static volatile sig_atomic_t n_stops, came[N_NOTED];
+/* Lock-free: handlers may run on any thread. */
+static atomic_int n_stops, came[N_NOTED];
 static int n_stops_seen;
 
 static void ring_bell(void) {
@@ -30,7 +32,7 @@ static void ring_bell(void) {
 static void on_stop(int number) {
     int kept = errno;
     (void)number;
-    if (++n_stops >= PATIENCE) _exit(1);
+    if (atomic_fetch_add(&n_stops, 1) + 1 >= PATIENCE) _exit(1);
     ring_bell();
     errno = kept;
 }
@@ -38,7 +40,7 @@ static void on_stop(int number) {
 static void on_noted(int number) {
     int kept = errno;
     for (int i = 0; i < N_NOTED; i++)
-        if (noted[i] == number) came[i] = 1;
+        if (noted[i] == number) atomic_store(&came[i], 1);
     ring_bell();
     errno = kept;
 }
@@ -64,23 +66,20 @@ int signals_open(err *e) {
 }
 
 int signals_count(void) {
-    return n_stops;
+    return atomic_load(&n_stops);
 }
 
 static void log_noted(void) {
     static const char *const names[N_IGNORED] = {"SIGUSR1", "SIGUSR2"};
     for (int i = 0; i < N_IGNORED; i++) {
-        if (!came[i]) continue;
-        came[i] = 0;
+        if (!atomic_exchange(&came[i], 0)) continue;
         log_info("%s is ignored: SIGHUP reloads the configuration, and the log goes to stderr",
                  names[i]);
     }
 }
 
 bool signals_reload(void) {
-    bool asked = came[N_IGNORED];
-    came[N_IGNORED] = 0;
-    return asked;
+    return atomic_exchange(&came[N_IGNORED], 0) != 0;
 }
 
 bool signals_wait(int timeout_ms) {
@@ -91,7 +90,8 @@ bool signals_wait(int timeout_ms) {
     while (read(pipe_ends[0], bytes, sizeof bytes) > 0) {
     }
     log_noted();
-    bool stop = n_stops != n_stops_seen;
-    n_stops_seen = n_stops;
+    const int n = atomic_load(&n_stops);
+    bool stop = n != n_stops_seen;
+    n_stops_seen = n;
     return stop;
 }

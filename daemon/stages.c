@@ -55,9 +55,6 @@ int stages_check(struct config *c, err *e) {
     if (kept)
         return err_set_param(e, ERR_UNSUPPORTED, kept,
                              "%s: the K/V of several stages cannot be stored: leave it out", kept);
-    if (c->tensor_parallel > 1)
-        return err_set_param(e, ERR_UNSUPPORTED, "tensor-parallel",
-                             "tensor-parallel cannot be combined with stages: leave it out");
     if (strchr(c->model, ','))
         return err_set_param(e, ERR_UNSUPPORTED, "model", "stages serve one model at a time");
     if (c->stage_listen[0] && c->stages[0])
@@ -78,6 +75,7 @@ static int join(const struct config *c, const char *path, engine_group **out, er
                                       .model_path = path,
                                       .kv_type = c->kv_cache_type,
                                       .activation_bits = c->activation_bits,
+                                      .n_ranks = (uint32_t)c->tensor_parallel,
                                       .stops = c->stage_listen[0] ? stop_signal_came : NULL};
     return engine_group_join_stages(&how, INFERD_VERSION, (uint32_t)c->rank_timeout_s, out, e);
 }

@@ -44,7 +44,7 @@ struct engine_config {
     const char *backend; /* "cpu", "metal", "cuda", "auto": backend.h */
     const char *isa;     /* "" = best */
     int n_threads;       /* <= 0: one per physical core; shared by the ranks */
-    uint32_t n_ranks;    /* devices over which the model is split; 0 is 1 */
+    uint32_t n_ranks;    /* devices over which the model, or each stage, is split; 0 is 1 */
     engine_group *group; /* n_ranks processes that have a rank each, or n_stages that have a stage
                             each (group.h), or NULL. On rank 0; one engine at a time, without a
                             store */
@@ -385,7 +385,7 @@ struct engine_stats {
     uint64_t steps_ahead_total, steps_ahead_dropped_total;
     uint64_t device_recoveries_total; /* device failures after which sequences were recomputed */
     uint64_t steps_overlapped_total;  /* begun before the previous step was finished */
-    uint64_t n_ranks;                 /* devices over which the model is split */
+    uint64_t n_ranks;                 /* devices over which the model, or each stage, is split */
     /* Processes over which its layers are, 0: one; time that each computed or sent */
     uint32_t n_stages;
     uint64_t stage_busy_ns[ENGINE_MAX_STAGES];
@@ -443,7 +443,7 @@ const char *engine_backend_name(const engine *en);
 /* backend_copy_bandwidth of all ranks together; only while no request is submitted. */
 int engine_copy_bandwidth(engine *en, double *bytes_per_s, err *e);
 int engine_n_threads(const engine *en);    /* threads that compute */
-uint32_t engine_n_ranks(const engine *en); /* devices over which the model is split */
+uint32_t engine_n_ranks(const engine *en); /* devices over which the model, or a stage, is split */
 /* The device failed for good: every request is refused, now and later. Any thread. */
 bool engine_device_failed(engine *en);
 /* Has the worker completed a round since *mark, or nothing to do? Otherwise it is in the same step

@@ -452,6 +452,8 @@ int group_agree_open(engine *en, const struct model_limits *limits, int rc, err 
 /* Rank 0: notes the cache's pending copies, then sends them with the step that comes after them. */
 void group_note_copies(engine *en);
 int group_send_step(engine *en, const struct step_batch *b, err *e);
+/* Rank 0, before it finishes the only step in flight: the others finish it, too. */
+int group_finish_step(engine *en, err *e);
 /* Rank 0, whose step failed: the others, which wait for it, fail, too. */
 void group_fail_step(engine *en, const err *e);
 /* Rank 0: the others close the model. */

@@ -7,32 +7,59 @@
 #include "core/base/mem.h"
 #include "core/engine/group_int.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+static int begin_step(engine *en, uint32_t n_bytes, err *e) {
+    struct step_batch *b = &en->steps[(en->first_in_flight + en->n_in_flight) % en->n_steps].batch;
+    char *tail;
+    int rc = group_take_step(en, b, n_bytes, &tail, e);
+    if (!rc) rc = model_begin(en->mdl, &b->batch, e);
+    if (!rc) en->n_in_flight++;
+    return rc;
+}
+
+static int finish_step(engine *en, err *e) {
+    struct model_output none;
+    if (!en->n_in_flight) return err_set(e, ERR_FORMAT, "no step is in flight");
+    en->n_in_flight--;
+    en->first_in_flight = (en->first_in_flight + 1) % en->n_steps;
+    return model_finish(en->mdl, &none, e);
+}
+
+/* If steps overlap, one stays in flight until the next message says that it has an end. */
+static int obey(engine *en, uint32_t kind, uint32_t n_bytes, err *e) {
+    const bool stays = kind == MESSAGE_STEP && model_overlaps(en->mdl);
+    int rc = 0;
+    if (kind != MESSAGE_STEP && kind != MESSAGE_FINISH)
+        return err_set(e, ERR_FORMAT, "message %u instead of a step", kind);
+    mem_guard_enter();
+    if (kind == MESSAGE_STEP) rc = begin_step(en, n_bytes, e);
+    if (!rc && (!stays || en->n_in_flight > 1)) rc = finish_step(en, e);
+    mem_guard_leave();
+    return rc ? rc : model_check_files(en->mdl, e);
+}
+
 /* Runs steps until the model is closed. */
 static int run_steps(engine *en, const struct model_limits *limits, err *e) {
-    struct step_batch *b = &en->steps[0].batch;
-    struct model_output none;
-    uint32_t n_bytes, kind;
-    char *tail;
-    if (step_batch_init(b, limits)) return err_no_memory(e);
-    if (en->split.n > 1) return stages_run(en, b, e);
-    for (;;) {
-        int rc =
-            backend_link_receive(en->config.group, 0, en->group.bytes, en->group.most, &n_bytes, e);
-        if (rc) return rc;
+    engine_group *g = en->config.group;
+    uint32_t n_bytes, kind = 0;
+    int rc = 0;
+    en->n_steps = model_overlaps(en->mdl) ? 2 : 1;
+    for (uint32_t i = 0; i < en->n_steps; i++)
+        if (step_batch_init(&en->steps[i].batch, limits)) return err_no_memory(e);
+    if (en->split.n > 1) return stages_run(en, &en->steps[0].batch, e);
+    while (!rc && kind != MESSAGE_CLOSE) {
+        rc = backend_link_receive(g, 0, en->group.bytes, en->group.most, &n_bytes, e);
+        if (rc) break;
         memcpy(&kind, en->group.bytes, sizeof kind);
-        if (kind == MESSAGE_CLOSE) return 0;
-        if (kind != MESSAGE_STEP)
-            return err_set(e, ERR_FORMAT, "message %u instead of a step", kind);
-        mem_guard_enter();
-        rc = group_take_step(en, b, n_bytes, &tail, e);
-        if (!rc) rc = model_forward(en->mdl, &b->batch, &none, e);
-        mem_guard_leave();
-        if (!rc) rc = model_check_files(en->mdl, e);
-        if (rc) return rc;
+        if (kind != MESSAGE_CLOSE) rc = obey(en, kind, n_bytes, e);
     }
+    if (rc) group_fail_step(en, e); /* ends what is in flight */
+    while (en->n_in_flight)
+        finish_step(en, NULL);
+    return rc;
 }
 
 /* What a stage decides by itself: where its model is, and what computes. */
@@ -70,8 +97,11 @@ static int follow_model(engine_group *g, struct open_message *m, const struct en
     memcpy(en->group.model, m->model, sizeof en->group.model);
     int rc = engine_open_model(en, &config, &size, &limits, e);
     if (!rc) {
-        log_info("%s %u of %u: %s, %d threads", own ? "stage" : "rank", backend_link_rank(g),
-                 backend_link_n(g), config.model_path, engine_n_threads(en));
+        char ranks[32] = "";
+        if (own && engine_n_ranks(en) > 1)
+            snprintf(ranks, sizeof ranks, ", %u ranks", engine_n_ranks(en));
+        log_info("%s %u of %u: %s, %d threads%s", own ? "stage" : "rank", backend_link_rank(g),
+                 backend_link_n(g), config.model_path, engine_n_threads(en), ranks);
         rc = run_steps(en, &limits, e);
     } else if (!backend_link_failed(g, NULL)) {
         log_error("%s %u: %s", own ? "stage" : "rank", backend_link_rank(g),

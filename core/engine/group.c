@@ -6,11 +6,15 @@
  *
  *   OPEN   struct open_message. Then all ranks agree whether each has read its files, on sizes
  *          (struct note), and whether the model is open everywhere. If not, the next message is
- * OPEN or END. STEP   struct step_message, then the copies of blocks that come before it and the
- * arrays of the batch, as list_parts has them. Nothing is answered: a rank that fails breaks the
- * link. Stages get it from the stage before, with a tail (stages.c). CLOSE  struct plain_message:
- * the model is closed. Stages get it from the stage before. END    struct plain_message: the
- * process ends. */
+ *          OPEN or END.
+ *   STEP   struct step_message, then the copies of blocks that come before it and the arrays of
+ *          the batch, as list_parts has them. Nothing is answered: a rank that fails breaks the
+ *          link. Stages get it from the stage before, with a tail (stages.c).
+ *   FINISH struct plain_message, if steps overlap: no step follows before the one in flight is
+ *          finished. Otherwise the STEP that follows says that the one before is to be finished.
+ *   CLOSE  struct plain_message: the model is closed; steps in flight are finished. Stages get it
+ *          from the stage before.
+ *   END    struct plain_message: the process ends. */
 #include "core/engine/group.h"
 
 #include "core/base/mem.h"
@@ -23,7 +27,9 @@
 
 struct step_message {
     uint32_t kind;
-    uint32_t n_copies, stride, n_history; /* stride: of tables; n_history: of stages */
+    uint32_t n_copies, stride; /* stride: of tables */
+    /* As in model_batch, if others than rank 0 pick tokens. */
+    uint32_t n_history, n_token_copies, n_sampled_copies, n_history_updates;
     struct model_shape shape;
 };
 
@@ -71,6 +77,8 @@ int engine_group_join_stages(const struct engine_stages *how, const char *versio
         add_fact(&s, "its number of layers", text);
         add_fact(&s, "kv-cache-type", how->kv_type);
         add_fact(&s, "activation-bits", how->activation_bits);
+        snprintf(text, sizeof text, "%u", how->n_ranks);
+        add_fact(&s, "tensor-parallel", text); /* each number of ranks rounds differently */
         rc = backend_link_open_stages(&s, version, hang_s, out, e);
     }
     free(hp);
@@ -93,9 +101,10 @@ int engine_group_failed(engine_group *g, err *e) {
     return backend_link_failed(g, e);
 }
 
-static void send_plain(engine_group *g, enum message_kind kind) {
+/* A failure is the link's, and is seen there, too. */
+static int send_plain(engine_group *g, enum message_kind kind, err *e) {
     const struct plain_message m = {kind};
-    backend_link_send(g, &m, sizeof m, NULL); /* a failure is the link's, and is seen there */
+    return backend_link_send(g, &m, sizeof m, e);
 }
 
 void group_send_plain(engine_group *g, uint32_t to, enum message_kind kind) {
@@ -105,7 +114,7 @@ void group_send_plain(engine_group *g, uint32_t to, enum message_kind kind) {
 }
 
 void engine_group_leave(engine_group *g) {
-    if (g && !backend_link_rank(g)) send_plain(g, MESSAGE_END);
+    if (g && !backend_link_rank(g)) send_plain(g, MESSAGE_END, NULL);
     backend_link_close(g);
 }
 
@@ -127,17 +136,23 @@ struct note {
     char isa[96];
 };
 
+static int refuse_isa(const struct engine_config *config, const struct note *all, uint32_t other,
+                      err *e) {
+    const char *noun = config->n_stages > 1 ? "stage" : "rank";
+    return err_set_param(e, ERR_UNSUPPORTED, "isa",
+                         "%s 0 computes with %s, %s %u with %s, which rounds differently: with "
+                         "backend cpu set isa to one that all machines have, else use GPUs of one "
+                         "kind",
+                         noun, all[0].isa, noun, other, all[other].isa);
+}
+
 /* A rank that has more memory than another one takes as many blocks as that. */
 static int take_least(engine *en, const struct engine_config *config, const struct note *all,
                       struct engine_size *size, err *e) {
     struct engine_config least = *config;
     uint64_t n_blocks = all[0].n_blocks, n_states = all[0].n_states;
     for (uint32_t r = 1; r < backend_link_n(config->group); r++) {
-        if (strcmp(all[r].isa, all[0].isa) != 0)
-            return err_set_param(e, ERR_UNSUPPORTED, "isa",
-                                 "process 0 computes with %s, process %u with %s, which rounds "
-                                 "differently: set isa to one that all machines have",
-                                 all[0].isa, r, all[r].isa);
+        if (strcmp(all[r].isa, all[0].isa) != 0) return refuse_isa(config, all, r, e);
         if (all[r].n_blocks < n_blocks) n_blocks = all[r].n_blocks;
         if (all[r].n_states < n_states) n_states = all[r].n_states;
     }
@@ -167,13 +182,19 @@ struct part {
     void *at;
     uint64_t bytes;
 };
-enum { MAX_PARTS = 13 };
+enum { MAX_PARTS = 15 };
+
+/* Do others than rank 0 pick tokens? The last stage does; if steps overlap, all ranks do. */
+static bool others_pick(const engine *en) {
+    return en->split.n > 1 || model_overlaps(en->mdl);
+}
 
 /* The arrays of a batch of this shape, those of copies apart. */
 static uint32_t list_parts(const engine *en, const struct step_batch *b,
                            const struct step_message *m, struct part out[MAX_PARTS]) {
     const struct model_shape *s = &m->shape;
     const bool states = kv_has_states(en->cache), stages = en->split.n > 1;
+    const bool picks = others_pick(en);
     const uint64_t id = sizeof(int32_t), rows = s->n_rows * id;
     const uint64_t tables = (uint64_t)s->n_seqs * m->stride * id;
     const bool windows = b->limits.window_tables;
@@ -189,8 +210,10 @@ static uint32_t list_parts(const engine *en, const struct step_batch *b,
         {b->state_tables, states ? 2 * (uint64_t)s->n_seqs * id : 0},
         {b->out_rows, ((uint64_t)s->n_logit_rows + s->n_hidden_rows) * id},
         {b->need_logits, stages ? s->n_logit_rows * sizeof *b->need_logits : 0},
-        {b->sampling, stages && s->samples ? s->n_logit_rows * sizeof *b->sampling : 0},
-        {b->history, stages ? m->n_history * sizeof *b->history : 0},
+        {b->sampling, picks && s->samples ? s->n_logit_rows * sizeof *b->sampling : 0},
+        {b->history, picks ? m->n_history * sizeof *b->history : 0},
+        {b->token_copies, picks ? m->n_token_copies * sizeof *b->token_copies : 0},
+        {b->history_updates, picks ? m->n_history_updates * sizeof *b->history_updates : 0},
     };
     _Static_assert(sizeof all / sizeof all[0] == MAX_PARTS, "every array is listed");
     memcpy(out, all, sizeof all);
@@ -208,6 +231,8 @@ static int open_messages(engine *en, const struct model_limits *limits, err *e) 
     const struct step_batch b = {.limits = *limits};
     const struct step_message largest = {.stride = limits->table_stride,
                                          .n_history = limits->max_history,
+                                         .n_token_copies = limits->max_seqs,
+                                         .n_history_updates = limits->max_seqs,
                                          .shape = {.n_rows = limits->max_rows,
                                                    .n_seqs = limits->max_seqs,
                                                    .n_logit_rows = limits->max_rows,
@@ -252,7 +277,7 @@ int group_announce(engine *en, const struct engine_config *config, err *e) {
     int rc = config->n_stages > 1 ? model_identity(config->model_path, hash, e) : 0;
     if (rc) return rc;
     if (config->store || config->importance)
-        return err_set_param(e, ERR_UNSUPPORTED, "n_ranks",
+        return err_set_param(e, ERR_UNSUPPORTED, config->n_stages > 1 ? "n_stages" : "n_ranks",
                              "an engine of several processes has no KV store and collects no "
                              "importance matrix");
     struct open_message *m = mem_new(1, sizeof *m);
@@ -292,6 +317,9 @@ uint64_t group_put_step(engine *en, const struct step_batch *b) {
                                    .n_copies = en->group.n_copies,
                                    .stride = b->stride,
                                    .n_history = b->batch.n_history,
+                                   .n_token_copies = b->batch.n_token_copies,
+                                   .n_sampled_copies = b->batch.n_sampled_copies,
+                                   .n_history_updates = b->batch.n_history_updates,
                                    .shape = b->batch.shape};
     char *to = en->group.bytes;
     memcpy(to, &m, sizeof m);
@@ -310,6 +338,11 @@ int group_send_step(engine *en, const struct step_batch *b, err *e) {
     return backend_link_send(en->config.group, en->group.bytes, (uint32_t)bytes, e);
 }
 
+int group_finish_step(engine *en, err *e) {
+    if (!en->group.bytes || !model_overlaps(en->mdl)) return 0;
+    return send_plain(en->config.group, MESSAGE_FINISH, e);
+}
+
 void group_fail_step(engine *en, const err *e) {
     if (en->group.bytes) backend_link_break(en->config.group, e ? e->msg : "a step failed");
 }
@@ -319,7 +352,7 @@ void group_close(engine *en) {
     if (leads && en->split.n > 1)
         group_send_plain(en->config.group, 1, MESSAGE_CLOSE); /* which tells the next one */
     else if (leads)
-        send_plain(en->config.group, MESSAGE_CLOSE);
+        send_plain(en->config.group, MESSAGE_CLOSE, NULL);
     free(en->group.bytes);
     en->group.bytes = NULL;
     stages_close_results(en);
@@ -338,6 +371,7 @@ static bool fits_limits(const engine *en, const struct step_batch *b,
            s->n_logit_rows <= lim->max_logit_rows && s->n_top <= BACKEND_MAX_TOP &&
            (uint64_t)s->n_logit_rows + s->n_hidden_rows <= s->n_rows &&
            m->stride <= lim->table_stride && m->n_history <= lim->max_history &&
+           m->n_token_copies <= lim->max_seqs && m->n_history_updates <= lim->max_seqs &&
            (!s->samples || lim->max_history) && m->n_copies <= stats.n_blocks;
 }
 
@@ -392,7 +426,10 @@ int group_take_step(engine *en, struct step_batch *b, uint32_t n_bytes, char **t
     b->stride = m.stride;
     b->batch.shape = m.shape;
     b->batch.n_history = m.n_history;
-    if (en->split.n < 2) b->batch.shape.samples = false; /* rank 0 does; the last stage does */
+    b->batch.n_token_copies = m.n_token_copies;
+    b->batch.n_sampled_copies = m.n_sampled_copies;
+    b->batch.n_history_updates = m.n_history_updates;
+    if (!others_pick(en)) b->batch.shape.samples = false;
     b->batch.need_logits = en->split.n > 1 ? b->need_logits : NULL;
     b->batch.kv = kv_layers(en->cache);
     b->batch.states = kv_states(en->cache);

@@ -1,7 +1,8 @@
 /* group.h - an engine of several processes: ranks of tensor parallelism (`mpirun -n N`), or the
- * stages of a pipeline, each with some of the layers, which meet over TCP. The first one, rank 0,
- * serves: it has the requests, the scheduler, the sampling and the only files that are written. The
- * others follow: they open the same model read-only, and compute their part of each step. */
+ * stages of a pipeline, each with some of the layers, which meet over TCP. A stage may have ranks,
+ * too: devices of its own process. The first process, rank 0, serves: it has the requests, the
+ * scheduler, the sampling and the only files that are written. The others follow: they open the
+ * same model read-only, and compute their part of each step. */
 #ifndef INFERD_ENGINE_GROUP_H
 #define INFERD_ENGINE_GROUP_H
 
@@ -20,10 +21,11 @@ int engine_group_join(const char *version, uint32_t hang_s, engine_group **out, 
 struct engine_stages {
     const char *others, *listen, *secret_file; /* of the first stage, of another one; of all */
     const char *model_path, *kv_type, *activation_bits;
+    uint32_t n_ranks; /* of each stage */
     bool (*stops)(void);
 };
 /* Meets the other stages: backend_link_open_stages. All must be of the same build, have the same
- * model and number format of the KV cache, and processors of one kind. */
+ * model, number format of the KV cache and number of ranks, and processors of one kind. */
 int engine_group_join_stages(const struct engine_stages *how, const char *version, uint32_t hang_s,
                              engine_group **out, err *e);
 uint32_t engine_group_rank(const engine_group *g);

@@ -4,7 +4,14 @@
 
 #include "core/engine/engine_int.h"
 
-enum message_kind { MESSAGE_OPEN = 1, MESSAGE_STEP, MESSAGE_CLOSE, MESSAGE_END, MESSAGE_RESULT };
+enum message_kind {
+    MESSAGE_OPEN = 1,
+    MESSAGE_STEP,
+    MESSAGE_FINISH,
+    MESSAGE_CLOSE,
+    MESSAGE_END,
+    MESSAGE_RESULT
+};
 
 struct plain_message {
     uint32_t kind;

@@ -1,7 +1,8 @@
 /* stages.c - an engine whose model is split by layers over processes. The first stage embeds
  * tokens, computes its layers and sends the step on; each other one computes its layers and sends
  * it on; the last one sends back what sampling needs. Each has a cache of its own layers, with the
- * blocks that the first one's books say.
+ * blocks that the first one's books say. A stage's ranks are devices of its process, which all get
+ * the stream, and the first of which gives it.
  *
  * The tail of a STEP message:   busy_ns u64 of each stage, as it knew it (n); stream f32 (n_rows,
  *                               n_embd)
@@ -48,9 +49,9 @@ int stages_plan(engine *en, const struct engine_config *config, err *e) {
     en->own = en->hp;
     *s = (struct engine_split){.n = config->n_stages};
     if (s->n < 2) return 0;
-    if (s->n > ENGINE_MAX_STAGES || !config->group || config->n_ranks > 1)
+    if (s->n > ENGINE_MAX_STAGES || !config->group)
         return err_set_param(e, ERR_UNSUPPORTED, "n_stages",
-                             "n_stages = %u: at most %d processes, each with one rank", s->n,
+                             "n_stages = %u: at most %d processes, which have met", s->n,
                              ENGINE_MAX_STAGES);
     s->own = backend_link_rank(config->group);
     int rc = take_split(s, config, &en->hp, e);

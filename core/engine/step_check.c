@@ -33,7 +33,7 @@ static int check_history(const struct step_batch *b, const struct model_shape *s
         fits =
             fits && (uint64_t)b->sampling[i].first_history + b->sampling[i].n_history <= n_history;
     for (uint32_t i = 0; i < n_history; i++)
-        fits = fits && b->history[i].token >= 0 && (uint32_t)b->history[i].token < n_vocab;
+        fits = fits && b->history[i].token >= -1 && b->history[i].token < (int64_t)n_vocab;
     return fits ? 0 : err_set(e, ERR_FORMAT, "a step's penalty history is outside");
 }
 

@@ -10,8 +10,10 @@ struct step_bounds {
     uint32_t n_vocab, n_blocks, n_windows, n_states, block_tokens;
 };
 
-/* The arrays of b for a step of this shape, which is within b->limits; b->stride is set. ERR_FORMAT
- * names the first value that is outside. */
+/* The arrays of b for a step of this shape, which is within b->limits; b->stride is set. What
+ * refers to the step before is checked when it begins. ERR_FORMAT names the first value that is
+ * outside.
+ */
 int step_check(const struct step_bounds *is, const struct step_batch *b,
                const struct model_shape *s, uint32_t n_history, err *e);
 /* pairs (n, 2) of blocks. */

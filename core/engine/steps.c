@@ -103,9 +103,19 @@ static struct step_in_flight *pop_first_step(engine *en) {
     return f;
 }
 
+/* Of two steps in flight, ranks in other processes finish the first one unasked. */
+static int finish_first(engine *en, struct model_output *results, err *e) {
+    if (en->split.n > 1)
+        return stages_finish(en, &en->steps[en->first_in_flight].batch, results, e);
+    int told = en->n_in_flight == 1 ? group_finish_step(en, e) : 0;
+    int rc = model_finish(en->mdl, results, told ? NULL : e);
+    if (!told && !rc) return 0;
+    group_fail_step(en, e);
+    return told ? told : rc;
+}
+
 int step_finish(engine *en, struct step_in_flight **out, struct model_output *results, err *e) {
-    int rc = en->split.n > 1 ? stages_finish(en, &en->steps[en->first_in_flight].batch, results, e)
-                             : model_finish(en->mdl, results, e);
+    int rc = finish_first(en, results, e);
     *out = pop_first_step(en);
     return rc;
 }
@@ -113,10 +123,7 @@ int step_finish(engine *en, struct step_in_flight **out, struct model_output *re
 void steps_drop(engine *en) {
     struct model_output none;
     while (en->n_in_flight) {
-        if (en->split.n > 1)
-            stages_finish(en, &en->steps[en->first_in_flight].batch, &none, NULL);
-        else
-            model_finish(en->mdl, &none, NULL);
+        finish_first(en, &none, NULL);
         pop_first_step(en);
     }
 }

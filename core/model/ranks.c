@@ -216,8 +216,7 @@ int model_check_files(const model *m, err *e) {
 }
 
 bool model_overlaps(const model *m) {
-    return m->part.n_ranks == backend_n_local(m->be) && m->part.embeds && m->part.ends &&
-           m->limits.max_history && backend_can_overlap(m->be);
+    return m->part.embeds && m->part.ends && m->limits.max_history && backend_can_overlap(m->be);
 }
 
 /* All ranks do it at once. */

@@ -72,7 +72,7 @@ __attribute__((target("avx512f"))) static void read_avx512(struct share *s) {
     for (int i = 0; i < ROUNDS; i++) {                                                             \
         UNROLL for (int k = 0; k < CHAINS; k++) sums[k] = dot;                                     \
     }                                                                                              \
-    UNROLL for (int k = 1; k < CHAINS; k++) sums[0] += sums[k];                                    \
+    UNROLL for (int k = 1; k < CHAINS; k++) sums[0] ^= sums[k]; /* a sum would overflow */         \
     s->sum += (uint64_t)sums[0][0]
 
 __attribute__((target("avx512f,avx512bw,avx512vl,avx512vnni"))) static void

@@ -1,12 +1,14 @@
 // Ranks that are processes, each with a GPU of its own, on the stand-in of tests/cuda: the bytes of ranks that
 // are threads, by kernels that write into the other process's memory and by NCCL; a process that dies or hangs
-// while the other one's kernel waits for it. Where Open MPI or its module is missing the tests are skipped.
+// while the other one's kernel waits for it. Where Open MPI or its module is missing these tests are skipped.
+// Stages whose ranks are the GPUs of a process: the bytes of one stage.
 import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
 import { test } from "node:test";
 import { promisify } from "node:util";
 import { isGone, mpirun, pidsOf, skip } from "./mpi.mjs";
 import { binary, metrics, modelFile, modelName, post, startServer, until } from "./server.mjs";
+import { leading, startStages } from "./stages.mjs";
 
 const run = promisify(execFile);
 process.env.CUDASIM_DEVICES = "3"; // of the machine
@@ -24,9 +26,9 @@ const small = [
 ];
 const models = [{ file: modelFile, name: modelName }];
 
-async function logits(model, n, under) {
+async function logits(model, n, under, flags = []) {
   const tokens = Array.from({ length: 24 }, (_, i) => i + 2).join(",");
-  const args = ["logits", "--model", model, "--tokens", tokens, "--top", "10", "--json", ...ranks(n)];
+  const args = ["logits", "--model", model, "--tokens", tokens, "--top", "10", "--json", ...ranks(n), ...flags];
   const command = [...under, binary, ...args];
   return (await run(command[0], command.slice(1))).stdout;
 }
@@ -45,6 +47,19 @@ for (const [model, n] of [
     assert.equal(await logits(model, n, mpirun(n)), want);
   });
 
+for (const [model, n] of [
+  [golden("llama"), 1],
+  [golden("llama"), 2],
+  [golden("gpt-oss"), 2],
+  [golden("qwen35-tied"), 2],
+])
+  test(`${model} in two stages of ${n} ranks: the bytes of one process`, async () => {
+    const want = await logits(model, n, []);
+    const stages = await startStages(2, model, ranks(n));
+    assert.equal(await logits(model, n, [], leading(stages)), want);
+    assert.deepEqual(await stages[0].exited, { code: 0, signal: null }, stages[0].stderr);
+  });
+
 test("a server of two processes: steps from graphs, samples, a cached prefix", { skip }, async () => {
   const servers = await Promise.all([
     startServer([...ranks(2), ...small], models),
@@ -57,6 +72,17 @@ test("a server of two processes: steps from graphs, samples, a cached prefix", {
     const bodies = [
       { prompt: "The capital of France is", max_tokens: 4, temperature: 0, logprobs: 2, ignore_eos: true },
       { prompt: "The capital of France is not", max_tokens: 4, temperature: 0.9, seed: 7, n: 2, ignore_eos: true },
+      {
+        prompt: "The capital of France",
+        max_tokens: 6,
+        temperature: 0.8,
+        seed: 3,
+        repetition_penalty: 1.3,
+        frequency_penalty: 0.5,
+        ignore_eos: true,
+      },
+      // Steps whose rows the host needs do not overlap.
+      { prompt: "The capital of", max_tokens: 2, temperature: 0, logprobs: 1, echo: true },
     ];
     for (const body of bodies) {
       const [want, got] = await Promise.all(
@@ -69,7 +95,9 @@ test("a server of two processes: steps from graphs, samples, a cached prefix", {
       );
       assert.deepEqual(got, want);
     }
-    assert.ok((await metrics(servers[1])).get("inferd_steps_ahead_total") > 0, "some shapes came again");
+    const counts = await metrics(servers[1]);
+    assert.ok(counts.get("inferd_steps_ahead_total") > 0, "some shapes came again");
+    assert.ok(counts.get("inferd_steps_overlapped_total") > 0, "the next step began before the end of the one before");
   } finally {
     await Promise.all(servers.map((server) => server.stop()));
   }

@@ -8,7 +8,19 @@ import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
 import { promisify } from "node:util";
 import { isGone, mpirun, pidsOf, skip } from "./mpi.mjs";
-import { binary, long, modelFile, modelName, post, randomPrompt, random, sse, startServer, until } from "./server.mjs";
+import {
+  binary,
+  long,
+  modelFile,
+  modelName,
+  patience,
+  post,
+  randomPrompt,
+  random,
+  sse,
+  startServer,
+  until,
+} from "./server.mjs";
 
 const run = promisify(execFile);
 const hybrid = { file: "tests/golden/hybrid/inferd-hybrid-q8_0.gguf", name: "hybrid" };
@@ -191,6 +203,12 @@ describe("what cannot be", { skip }, () => {
     refused(3, ranks(3), /tensor-parallel = 3: the model \(\w+\) has \d+ heads, which cannot be shared out evenly/));
   test("KV heads that cannot be shared out", () =>
     refused(4, ranks(4), /tensor-parallel = 4: the model \(\w+\) has \d+ KV heads, which cannot be shared out evenly/));
+  test("stages", () =>
+    refused(
+      2,
+      [...ranks(2), "--pipeline-parallel", "2", "--stages", "127.0.0.1:9"],
+      /mpirun started 2 processes, which cannot be stages, too: start each stage without mpirun/,
+    ));
   test("a store of K/V", () => refused(2, [...ranks(2), "--kv-dir", "/nonexistent"], /kv-dir: the K\/V of ranks/));
   test("no module", () =>
     refused(2, ranks(2), /cannot load \/nonexistent.so/, { INFERD_MPI_MODULE: "/nonexistent.so" }));
@@ -273,16 +291,17 @@ describe("ends", { skip, concurrency: true }, () => {
     assert.match(server.stderr + server.stdout, /rank 1 with PID/);
   });
 
+  const hangs = patience > 1 ? 12 : 3; // seconds
   for (const when of ["idle", "computing"])
     for (const rank of [0, 1])
       test(`rank ${rank} of 2 hangs while ${when}`, async () => {
-        const server = await startRanks(2, ["--rank-timeout-s", "3"]);
+        const server = await startRanks(2, ["--rank-timeout-s", String(hangs)]);
         const pids = pidsOf(server);
         const got = when === "computing" ? await stream(server) : null;
         process.kill(pids[rank], "SIGSTOP");
         if (rank) await notReady(server);
         await ended(server, pids);
-        assert.match(server.stderr, new RegExp(`rank ${rank} hangs: it has not been heard of for 3 s`));
+        assert.match(server.stderr, new RegExp(`rank ${rank} hangs: it has not been heard of for ${hangs} s`));
         if (got) await until(() => got.over, "the stream has ended");
         assert.ok(!got?.done);
       });

@@ -12,6 +12,9 @@ export const modelName = "inferd-demo";
 // How much longer than the plain build this one may take (sanitizers).
 export const patience = Number(process.env.PATIENCE ?? 1);
 
+// What a sanitizer's report begins with.
+export const reports = /(ERROR|WARNING): \w+Sanitizer|runtime error: /;
+
 // LONG=1: the whole set. Otherwise tests with whole() are skipped, and sets of many similar cases are smaller.
 export const long = Boolean(process.env.LONG);
 export const whole = long ? false : "of the whole set: LONG=1";
@@ -46,6 +49,7 @@ export async function startServer(flags = [], models = [demo], under = []) {
   const end = await launch(server, command);
   server.stop = async (signal = "SIGTERM") => {
     const how = await end(signal);
+    assert.doesNotMatch(server.stderr, reports);
     rmSync(folder, { recursive: true, force: true });
     return how;
   };

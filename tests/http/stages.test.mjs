@@ -1,17 +1,17 @@
 // Stages: a model split by layers over processes that talk TCP, here on loopback. The bytes are those of one process,
 // and a stage that dies or hangs ends all of them.
 import assert from "node:assert/strict";
-import { execFile, spawn, spawnSync } from "node:child_process";
+import { execFile, spawnSync } from "node:child_process";
 import { randomBytes } from "node:crypto";
-import { chmodSync, existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { chmodSync, writeFileSync } from "node:fs";
 import net from "node:net";
-import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
 import { promisify } from "node:util";
 import {
   binary,
   long,
+  metrics,
   modelFile,
   modelName,
   patience,
@@ -22,10 +22,9 @@ import {
   startServer,
   until,
 } from "./server.mjs";
+import { folder, leading, startStage, startStages } from "./stages.mjs";
 
 const run = promisify(execFile);
-const folder = mkdtempSync(join(tmpdir(), "inferd-stages-"));
-after(() => rmSync(folder, { recursive: true, force: true }));
 
 function secretFile(name, bytes = 32) {
   const path = join(folder, name);
@@ -36,36 +35,8 @@ function secretFile(name, bytes = 32) {
 const secret = secretFile("secret");
 const withSecret = ["--stage-secret-file", secret];
 
-async function freePort() {
-  const server = net.createServer().listen(0, "127.0.0.1");
-  await new Promise((resolve) => server.on("listening", resolve));
-  const { port } = server.address();
-  await new Promise((resolve) => server.close(resolve));
-  return port;
-}
-
-// A stage that waits for the first one.
-async function startStage(model, flags = []) {
-  const address = `127.0.0.1:${await freePort()}`;
-  const args = ["serve", "--stage-listen", address, "--model", model, "--threads", "1"];
-  const child = spawn(binary, [...args, "--registry", join(folder, "registry.db"), ...flags]);
-  const stage = { address, child, pid: child.pid, stderr: "" };
-  child.stderr.on("data", (d) => (stage.stderr += d));
-  stage.exited = new Promise((resolve) => child.on("exit", (code, signal) => resolve({ code, signal })));
-  const limit = setTimeout(() => child.kill("SIGKILL"), 300_000 * patience);
-  limit.unref();
-  await until(() => /waits for stage 0/.test(stage.stderr) || child.exitCode !== null, "the stage listens");
-  return stage;
-}
-
-const startStages = (n, model, flags) => Promise.all(Array.from({ length: n - 1 }, () => startStage(model, flags)));
-const leading = (stages) => [
-  "--pipeline-parallel",
-  String(stages.length + 1),
-  "--stages",
-  stages.map((s) => s.address).join(","),
-];
 const common = ["--kv-cache-tokens", "8192", "--threads", "1"];
+const ranks = (n) => ["--tensor-parallel", String(n)]; // of each stage
 
 // A server of n stages.
 async function startPipeline(n, flags = [], model = { file: modelFile, name: modelName }, stageFlags = flags) {
@@ -91,6 +62,14 @@ async function logits(model, flags) {
 const golden = (name) => `tests/golden/arch/${name}/hf`;
 
 describe("the same bytes as one process", () => {
+  const same = async (model, n, flags) => {
+    const want = await logits(model, flags);
+    assert.ok(JSON.parse(want), want);
+    const stages = await startStages(n, model, [...withSecret, ...flags]);
+    assert.equal(await logits(model, [...leading(stages), ...withSecret, ...flags]), want);
+    for (const stage of stages) assert.deepEqual(await stage.exited, { code: 0, signal: null }, stage.stderr);
+    return stages;
+  };
   // Dense, tied and untied, learned positions, windows, experts, latent attention, recurrent layers.
   const cases = [
     [modelFile, 4],
@@ -104,13 +83,19 @@ describe("the same bytes as one process", () => {
       ? ["mixtral", "gemma2", "phi3", "qwen3", "bloom", "cohere", "lfm2", "mimo2"].map((n) => [golden(n), 2])
       : []),
   ];
-  for (const [model, n] of cases)
-    test(`${model} in ${n} stages`, async () => {
-      const want = await logits(model, []);
-      assert.ok(JSON.parse(want), want);
-      const stages = await startStages(n, model, withSecret);
-      assert.equal(await logits(model, [...leading(stages), ...withSecret]), want);
-      for (const stage of stages) assert.deepEqual(await stage.exited, { code: 0, signal: null }, stage.stderr);
+  for (const [model, n] of cases) test(`${model} in ${n} stages`, () => same(model, n, []));
+  const withRanks = [
+    [modelFile, 3, 2],
+    [golden("qwen35-tied"), 2, 2],
+    [golden("gpt-oss"), 2, 2],
+    [golden("gpt2"), 2, 3],
+    ...(long ? ["afmoe", "cohere2", "gemma2", "llama4", "mixtral", "step35"].map((name) => [golden(name), 2, 2]) : []),
+    ...(long ? ["bloom", "dots1", "mpt", "qwen2moe"].map((name) => [golden(name), 2, 3]) : []),
+  ];
+  for (const [model, n, nRanks] of withRanks)
+    test(`${model} in ${n} stages of ${nRanks} ranks`, async () => {
+      const stages = await same(model, n, ranks(nRanks));
+      assert.match(stages[0].stderr, new RegExp(`stage 1 of ${n}: .*, ${nRanks} ranks`));
     });
 });
 
@@ -142,18 +127,27 @@ test("what stages send is encrypted with a secret", async () => {
   }
 });
 
-describe("a server of three stages", () => {
+for (const [n, nRanks] of [
+  [3, 1],
+  [2, 2],
+])
+  describe(`a server of ${n} stages of ${nRanks} ranks`, () => serverTests(n, nRanks));
+
+function serverTests(n, nRanks) {
   let one, pipeline;
   before(async () => {
     [one, pipeline] = await Promise.all([
-      startServer(common, [{ file: modelFile, name: modelName }]),
-      startPipeline(3, withSecret),
+      startServer([...common, ...ranks(nRanks)], [{ file: modelFile, name: modelName }]),
+      startPipeline(n, [...withSecret, ...ranks(nRanks)]),
     ]);
   });
   after(async () => {
     await one?.stop();
     const how = await pipeline?.stop();
-    assert.deepEqual([how.code, ...how.ends.map((e) => e.code)], [0, 0, 0], pipeline.stderr);
+    assert.ok(
+      [how, ...how.ends].every((end) => end.code === 0),
+      pipeline.stderr,
+    );
   });
 
   const answers = async (server, asks) =>
@@ -166,8 +160,10 @@ describe("a server of three stages", () => {
       }),
     );
 
-  test("the log says the split", () =>
-    assert.match(pipeline.stderr, /stage 1 of 3 has layers \d+ to \d+, [\d.]+ MiB of weights/));
+  test("the log says the split, /metrics the ranks", async () => {
+    assert.match(pipeline.stderr, new RegExp(`stage 1 of ${n} has layers \\d+ to \\d+, [\\d.]+ MiB of weights`));
+    assert.equal((await metrics(pipeline)).get("inferd_tensor_parallel_ranks"), nRanks);
+  });
 
   test("choices that share a prompt's blocks, with log-probabilities", async () => {
     const body = { prompt: randomPrompt(random(1), 70), n: 3, seed: 4, temperature: 0.9, max_tokens: 24, logprobs: 5 };
@@ -218,6 +214,16 @@ describe("a server of three stages", () => {
     await change("load", (status) => status === 200);
     assert.deepEqual(await answers(pipeline, [["/v1/completions", body]]), [want]);
   });
+}
+
+test("inferd bench of stages with ranks", async () => {
+  const stages = await startStages(2, modelFile, ranks(2));
+  const flags = ["--prompt-tokens", "20", "--gen-tokens", "8", "--batch", "4", "--repeat", "1", "--json"];
+  const all = ["bench", "--model", modelFile, "--threads", "1", ...ranks(2), ...leading(stages), ...flags];
+  const result = JSON.parse((await run(binary, all)).stdout);
+  assert.equal(result.tensor_parallel, 2);
+  assert.equal(result.stage_busy_share.length, 2, JSON.stringify(result));
+  assert.deepEqual(await stages[0].exited, { code: 0, signal: null }, stages[0].stderr);
 });
 
 // Sequences that are preempted, or cut off by their clients, while steps with them are in flight; states of hybrids.
@@ -310,16 +316,15 @@ describe("what cannot be", { concurrency: true }, () => {
     const short = secretFile("short", 8);
     serveRefused(["--stage-listen", "127.0.0.1:0", "--stage-secret-file", short], /a secret has 32 to 4096 bytes/);
   });
-  test("ranks, a store of K/V, layers that are no list", () => {
+  test("a store of K/V, layers that are no list", () => {
     const flags = ["--stages", "127.0.0.1:9", "--pipeline-parallel", "2"];
-    serveRefused([...flags, "--tensor-parallel", "2"], /tensor-parallel cannot be combined with stages/);
     serveRefused([...flags, "--kv-dir", "/nonexistent"], /kv-dir: the K\/V of several stages cannot be stored/);
     refused([...flags, "--stage-layers", "3"], /stage-layers = 3: 2 numbers of layers are needed/);
     refused([...flags, "--stage-layers", "3,x"], /stage-layers = 3,x: 2 numbers of layers are needed/);
   });
 
   // The stage waits on after each of these.
-  test("another secret, none, another model, another format of the cache, too many layers", async () => {
+  test("another secret, none, another model, format of the cache, number of ranks, too many layers", async () => {
     const stage = await startStage(modelFile, withSecret);
     try {
       const flags = leading([stage]);
@@ -339,6 +344,7 @@ describe("what cannot be", { concurrency: true }, () => {
         /it refuses: the model \(its hash\) is [0-9a-f]{32} at stage 1, [0-9a-f]{32} at stage 0/,
       );
       await fails(["--kv-cache-type", "q8_0", ...withSecret], /kv-cache-type is f16 at stage 1, q8_0 at stage 0/);
+      await fails([...ranks(2), ...withSecret], /tensor-parallel is 1 at stage 1, 2 at stage 0/);
       await fails(["--stage-layers", "1,1", ...withSecret], /the stages have 2 layers in all; the model has \d+/);
       assert.match(stage.stderr, /a connection from 127.0.0.1:\d+ was refused: the TLS handshake failed/);
     } finally {
@@ -400,9 +406,21 @@ describe("ends", { concurrency: 3 }, () => {
         await server.stop();
       });
 
+  for (const stage of [0, 1])
+    test(`stage ${stage} of 2, with two ranks, is killed while computing`, async () => {
+      const server = await startPipeline(2, ranks(2));
+      const got = await stream(server);
+      process.kill(server.pids[stage], "SIGKILL");
+      await ended(server, stage);
+      await until(() => got.over, "the stream has ended");
+      assert.ok(!got.done);
+      await server.stop();
+    });
+
+  const hangs = patience > 1 ? 10 : 2; // seconds
   for (const stage of [0, 1, 2])
     test(`stage ${stage} of 3 hangs`, async () => {
-      const server = await startPipeline(3, [...withSecret, "--rank-timeout-s", "2"]);
+      const server = await startPipeline(3, [...withSecret, "--rank-timeout-s", String(hangs)]);
       const got = await stream(server);
       process.kill(server.pids[stage], "SIGSTOP");
       if (stage) await notReady(server);
@@ -411,7 +429,7 @@ describe("ends", { concurrency: 3 }, () => {
       for (const how of ends) assert.ok(how.code, JSON.stringify(how));
       assert.match(
         others.map((s) => s.stderr).join(""),
-        new RegExp(`stage ${stage} hangs: it has not been heard of for 2 s`),
+        new RegExp(`stage ${stage} hangs: it has not been heard of for ${hangs} s`),
       );
       process.kill(server.pids[stage], "SIGKILL");
       await until(() => got.over, "the stream has ended");

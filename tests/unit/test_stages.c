@@ -1,18 +1,16 @@
 /* test_stages.c - pipelines below the engine: the first message of a connection, damaged in every
  * way; links of several threads over loopback, plain and encrypted, with large messages both ways
  * at once; wrong secrets, messages that are too large, a stage that fails; the split of a model
- * against all splits. Whole pipelines: tests/http/stages.test.mjs. */
+ * against all splits. Engines of stages: test_pipeline.c; processes: tests/http/stages.test.mjs. */
 #include "core/backend/tcp/tcp_int.h"
 #include "core/base/clock.h"
 #include "core/model/model.h"
+#include "tests/support/free_port.h"
 #include "tests/unit/check.h"
 
-#include <arpa/inet.h>
-#include <netinet/in.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -111,17 +109,6 @@ static const char *write_secret(const char *name, const char *text, char path[64
     if (f) fclose(f);
     chmod(path, 0600);
     return path;
-}
-
-/* A port of loopback that was free just now. */
-static int free_port(void) {
-    struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    socklen_t n = sizeof a;
-    int fd = socket(AF_INET, SOCK_STREAM, 0);
-    CHECK(bind(fd, (struct sockaddr *)&a, n) == 0);
-    CHECK(getsockname(fd, (struct sockaddr *)&a, &n) == 0);
-    close(fd);
-    return ntohs(a.sin_port);
 }
 
 static void *open_stage(void *arg) {

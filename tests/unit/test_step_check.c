@@ -90,7 +90,9 @@ static void test_shapes(void) {
     CHECK(check_step() == 0);
     b.history[N_HISTORY - 1].token = 50;
     CHECK(check_step() == ERR_FORMAT);
-    b.history[N_HISTORY - 1].token = -1;
+    b.history[N_HISTORY - 1].token = -1; /* an unused entry */
+    CHECK(check_step() == 0);
+    b.history[N_HISTORY - 1].token = -2;
     CHECK(check_step() == ERR_FORMAT);
 }
 
