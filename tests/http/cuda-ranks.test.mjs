@@ -69,7 +69,10 @@ test("a server of two processes: steps from graphs, samples, a cached prefix", {
       );
       assert.deepEqual(got, want);
     }
-    assert.ok((await metrics(servers[1])).get("inferd_steps_ahead_total") > 0, "some shapes came again");
+    const counts = await metrics(servers[1]);
+    assert.ok(counts.get("inferd_steps_ahead_total") > 0, "some shapes came again");
+    for (const kernel of ["peer_many", "input_sum"])
+      assert.ok(counts.get(`inferd_kernel_dispatches_total{backend="cuda",kernel="${kernel}"}`) > 0, kernel);
   } finally {
     await Promise.all(servers.map((server) => server.stop()));
   }

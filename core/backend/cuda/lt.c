@@ -310,7 +310,8 @@ static bool is_split_k(const struct cuda_lt *lt, const cublasLtMatmulAlgo_t *alg
 
 /* Asks the library for algorithms for the K split that begins at first. Returns their number. With
  * few rows it also asks for those of twice as many, because its own choice for few rows of narrow
- * matrices is slow: 2,048 by 4,096 took 23.6 us with 64 rows and 11.1 us with 128 (H200, CUDA 13). */
+ * matrices is slow: 2,048 by 4,096 took 23.6 us with 64 rows and 11.1 us with 128 (H200, CUDA 13).
+ */
 static int list_algorithms(struct cuda_lt *lt, const struct trial *t, uint32_t first,
                            cublasLtMatmulHeuristicResult_t found[2 * CANDIDATES]) {
     const int n_lists = t->product.n_rows <= FEW_ROWS ? 2 : 1;
