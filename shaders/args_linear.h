@@ -133,6 +133,12 @@ struct cargs_input {
     float largest_bias; /* magnitude */
 };
 ARGS_SIZE(struct cargs_input, 96);
+/* input_sum: the residual is first summed over the ranks. */
+struct cargs_input_sum {
+    struct cargs_input in;
+    struct cargs_peer peer; /* of peer_few; x and out are the residual */
+};
+ARGS_SIZE(struct cargs_input_sum, 280);
 
 /* epilogue.cuh: from a product's sums to its results. */
 struct cargs_epilogue {

@@ -1,9 +1,10 @@
 /* comm.cu - exchanges of a group. After NCCL's: sums in the order of the ranks, with the same bits
- * for any number of rows; columns of the ranks side by side. And an exchange of a few values
- * through the ranks' memory, in one kernel (peer). */
+ * for any number of rows; columns of the ranks side by side. And exchanges through the ranks'
+ * memory (peer.cuh), each in one kernel. */
 #include "shaders/args.h"
 #include "shaders/cuda/device.cuh"
 #include "shaders/cuda/kernels.h"
+#include "shaders/cuda/peer.cuh"
 
 namespace {
 
@@ -47,46 +48,7 @@ CUDA_KERNEL(256) join_parts(CUDA_ARGS(struct cargs_join_parts) a) {
     a.out[(uint64_t)blockIdx.y * a.n_cols + col] = part[col - first];
 }
 
-/* ---- through the ranks' memory ----
- *
- * A rank writes its values into the place that every other rank has for it, and waits for theirs.
- * Places alternate between two sets: who writes the set of exchange e again, at e + 2, has had
- * values of e + 1 from all others, which they sent after their kernel of e. All blocks of a kernel
- * run at once, so that a block waits only for blocks that run or will. */
-
-enum {
-    CLEAR_EVERY = 1 << 20, /* exchanges: no mark is older when marks begin anew */
-    LOOK_EVERY = 4096      /* tries, whether to give up */
-};
-
-/* The place of `from` in owner's memory, in words. */
-__device__ uint64_t place_of(const struct cargs_peer &a, uint32_t set, uint32_t from) {
-    return ((uint64_t)set * a.n_ranks + from) * a.n_slots;
-}
-
-/* Ends an exchange: its last block counts it. n_words: of a rank's slots. */
-__device__ void end_exchange(const struct cargs_peer &a, uint32_t number, uint32_t slot_words) {
-    __shared__ bool last;
-    __syncthreads();
-    if (threadIdx.x == 0) {
-        __threadfence();
-        last = atomicAdd(&a.state->n_done, 1u) == gridDim.x - 1;
-    }
-    __syncthreads();
-    if (!last) return;
-    if (number % CLEAR_EVERY < 2) {
-        uint32_t *slots = a.slots[a.rank] + place_of(a, number % 2, 0) * slot_words;
-        const uint64_t n = (uint64_t)a.n_ranks * a.n_slots * slot_words;
-        for (uint64_t i = threadIdx.x; i < n; i += blockDim.x)
-            slots[i] = 0;
-    }
-    if (threadIdx.x != 0) return;
-    a.state->n_done = 0;
-    a.state->n_exchanges = number + 1;
-}
-
-/* ---- few values: each half of a slot carries the exchange's mark, so no fence and no flag is
- * needed, at twice the bytes (as in NCCL's LL protocol: Hu et al., "Demystifying NCCL", 2025) */
+/* ---- few values of each rank ---- */
 
 /* The values of pair i of this rank; a last one without a second has 0. */
 __device__ void own_pair(const struct cargs_peer &a, uint32_t i, float v[2]) {
@@ -99,20 +61,12 @@ __device__ void put_pair(const struct cargs_peer &a, float *out, uint32_t i, con
     if (2 * i + 1 < a.n) out[2 * i + 1] = v[1];
 }
 
-/* false: the exchange is given up. */
-__device__ bool wait_for_pair(const struct cargs_peer &a, const uint32_t *slot, uint32_t mark,
-                              float v[2]) {
-    for (uint32_t tries = 1; !peer_load(slot, mark, &v[0], &v[1]); tries++)
-        if (tries % LOOK_EVERY == 0 && host_load(a.stop)) return false;
-    return true;
-}
-
-__device__ bool take_pair(const struct cargs_peer &a, uint32_t set, uint32_t i, uint32_t mark) {
+__device__ bool take_pair(const struct cargs_peer &a, const struct exchange &e, uint32_t i) {
     float sum[2] = {0, 0}, v[2];
     for (uint32_t r = 0; r < a.n_ranks; r++) {
         if (r == a.rank)
             own_pair(a, i, v);
-        else if (!wait_for_pair(a, a.slots[a.rank] + (place_of(a, set, r) + i) * 4, mark, v))
+        else if (!wait_for_pair(a, e, r, i, v))
             return false;
         sum[0] = r ? sum[0] + v[0] : v[0];
         sum[1] = r ? sum[1] + v[1] : v[1];
@@ -125,19 +79,17 @@ __device__ bool take_pair(const struct cargs_peer &a, uint32_t set, uint32_t i, 
 CUDA_KERNEL(CUDA_FEW_THREADS) peer_few(CUDA_ARGS(struct cargs_peer) a) {
     pdl_launch();
     pdl_wait();
-    const uint32_t number = a.state->n_exchanges, set = number % 2, mark = number | 0x80000000u;
+    const struct exchange e = begin_exchange(a);
     const uint32_t n_pairs = (a.n + 1) / 2, stride = gridDim.x * blockDim.x;
     const uint32_t first = blockIdx.x * blockDim.x + threadIdx.x;
     float v[2];
     for (uint32_t i = first; i < n_pairs; i += stride) {
         own_pair(a, i, v);
-        for (uint32_t r = 0; r < a.n_ranks; r++)
-            if (r != a.rank)
-                peer_store(a.slots[r] + (place_of(a, set, a.rank) + i) * 4, v[0], v[1], mark);
+        send_pair(a, e, i, v[0], v[1]);
     }
     for (uint32_t i = first; i < n_pairs; i += stride)
-        if (!take_pair(a, set, i, mark)) break;
-    end_exchange(a, number, 4);
+        if (!take_pair(a, e, i)) break;
+    end_exchange(a, e, FEW_SLOT_WORDS, count_block(a));
 }
 
 /* ---- many values, a multiple of four: pieces, each followed by a mark. A block sends its next
@@ -195,14 +147,14 @@ __device__ bool take_piece(const struct cargs_peer &a, uint32_t set, uint32_t pi
 
 CUDA_KERNEL(CUDA_MANY_THREADS) peer_many(CUDA_ARGS(struct cargs_peer) a) {
     pdl_wait();
-    const uint32_t number = a.state->n_exchanges, set = number % 2, mark = number | 0x80000000u;
+    const struct exchange e = begin_exchange(a);
     const uint32_t n_pieces = (a.n + CUDA_MANY_PIECE - 1) / CUDA_MANY_PIECE;
     bool goes_on = true;
     for (uint32_t p = blockIdx.x; p < n_pieces + gridDim.x && goes_on; p += gridDim.x) {
-        if (p < n_pieces) send_piece(a, set, p, mark);
-        if (p >= gridDim.x) goes_on = take_piece(a, set, p - gridDim.x, mark);
+        if (p < n_pieces) send_piece(a, e.set, p, e.mark);
+        if (p >= gridDim.x) goes_on = take_piece(a, e.set, p - gridDim.x, e.mark);
     }
-    end_exchange(a, number, 1);
+    end_exchange(a, e, 1, count_block(a));
 }
 
 /* ---- beside products, which should have the multiprocessors: the values are copied by the copy

@@ -5,10 +5,14 @@
  * columns 4 (t + i blockDim) + 0..3. Order of sums: a thread's squares at one place of the four
  * in the order of i, the four sums in pairs, then the warp's by xor shuffles, then the warps'
  * likewise. The launcher derives the number of threads from n_in alone, so the order does not
- * depend on other rows. */
+ * depend on other rows.
+ *
+ * input_sum also makes the sum of the ranks that is its residual (peer.cuh): the launch of an
+ * exchange of its own would cost as much as the exchange. */
 #include "shaders/args_linear.h"
 #include "shaders/cuda/device.cuh"
 #include "shaders/cuda/kernels.h"
+#include "shaders/cuda/peer.cuh"
 
 namespace {
 
@@ -147,19 +151,47 @@ __device__ __forceinline__ void store_rounded(const float4 v[n], const cargs_inp
     }
 }
 
-/* n: groups of four columns per thread; plain: no residual and no norm. blocks: at least that
- * many per multiprocessor, so that with many rows one block reads while another one computes or
- * writes. */
-template <int n, bool plain, int blocks>
-CUDA_KERNEL_MIN(1024, HOLDS_2048 ? blocks : 1)
-input(CUDA_ARGS(struct cargs_input) all) {
-    cargs_input a = all;
-    if (plain) a.norm = a.residual = a.residual_norm = a.bias = nullptr, a.centred = 0;
+/* v: the row's columns, summed over the ranks in their order and written back. Rows are whole.
+ * When the exchange is given up, v is of no use. */
+template <int n>
+__device__ __forceinline__ void sum_ranks(const cargs_peer &a, const struct exchange &e,
+                                          uint64_t first, const place p[n], float4 v[n]) {
+#pragma unroll
+    for (int i = 0; i < n; i++) {
+        if (p[i].col >= p[i].n_in) continue;
+        v[i] = load4(a.x + first, p[i]);
+        const uint32_t pair = (uint32_t)(first + p[i].col) / 2;
+        send_pair(a, e, pair, v[i].x, v[i].y);
+        send_pair(a, e, pair + 1, v[i].z, v[i].w);
+    }
+#pragma unroll
+    for (int i = 0; i < n; i++) {
+        if (p[i].col >= p[i].n_in) continue;
+        const uint32_t pair = (uint32_t)(first + p[i].col) / 2;
+        const float4 own = v[i];
+        for (uint32_t r = 0; r < a.n_ranks; r++) {
+            float q[4] = {own.x, own.y, own.z, own.w};
+            if (r != a.rank &&
+                (!wait_for_pair(a, e, r, pair, q) || !wait_for_pair(a, e, r, pair + 1, q + 2)))
+                return;
+            const float4 part = make_float4(q[0], q[1], q[2], q[3]);
+            v[i] = r ? fma4(1.0f, v[i], part) : part;
+        }
+        store4(a.out + first, p[i], v[i]);
+    }
+}
+
+/* A block's row. n: groups of four columns per thread. sum: the residual is what sum_ranks makes.
+ */
+template <int n, bool sum>
+__device__ __forceinline__ void make_row(const cargs_input &a, const cargs_peer &peer) {
     __shared__ row_facts shared[3][MAX_WARPS];
     pdl_launch();
     float4 v[n] = {}, norm[n] = {}, residual_norm[n] = {};
     uint64_t first = (uint64_t)blockIdx.x * a.op.n_in;
     float inverse = 1;
+    struct exchange e = {};
+    bool last = false;
     place p[n];
 #pragma unroll
     for (int i = 0; i < n; i++) {
@@ -168,21 +200,21 @@ input(CUDA_ARGS(struct cargs_input) all) {
         if (a.residual_norm) residual_norm[i] = load4(a.residual_norm, p[i]);
     }
     pdl_wait();
-    if (a.residual_norm) {
+    if (sum) {
+        e = begin_exchange(peer);
+        sum_ranks<n>(peer, e, first, p, v);
+        last = count_block(peer);
+    } else if (a.residual) {
 #pragma unroll
         for (int i = 0; i < n; i++)
             v[i] = load4(a.residual + first, p[i]);
-        inverse = inverse_rms(block_facts({squares<n>(v), 0u}, shared[0]).sum, a);
     }
+    if (a.residual_norm) inverse = inverse_rms(block_facts({squares<n>(v), 0u}, shared[0]).sum, a);
 #pragma unroll
     for (int i = 0; i < n; i++) {
-        float4 x = load4(a.x + first, p[i]);
-        if (a.residual) {
-            float4 r = a.residual_norm ? norm4(v[i], inverse, residual_norm[i])
-                                       : load4(a.residual + first, p[i]);
-            x = fma4(a.op.residual_scale, r, x);
-        }
-        v[i] = x;
+        const float4 x = load4(a.x + first, p[i]);
+        const float4 r = a.residual_norm ? norm4(v[i], inverse, residual_norm[i]) : v[i];
+        v[i] = a.residual ? fma4(a.op.residual_scale, r, x) : x;
     }
     if (a.residual) {
 #pragma unroll
@@ -218,10 +250,26 @@ input(CUDA_ARGS(struct cargs_input) all) {
         }
     }
     if (a.out16) store_rounded<n>(v, a, facts.largest);
-    if (!a.out32) return;
+    if (a.out32) {
 #pragma unroll
-    for (int i = 0; i < n; i++)
-        store4(a.out32 + first, p[i], v[i]);
+        for (int i = 0; i < n; i++)
+            store4(a.out32 + first, p[i], v[i]);
+    }
+    if (sum) end_exchange(peer, e, FEW_SLOT_WORDS, last);
+}
+
+/* plain: no residual and no norm. blocks: at least that many per multiprocessor, so that with many
+ * rows one block reads while another one computes or writes. */
+template <int n, bool plain, int blocks>
+CUDA_KERNEL_MIN(1024, HOLDS_2048 ? blocks : 1)
+input(CUDA_ARGS(struct cargs_input) all) {
+    cargs_input a = all;
+    if (plain) a.norm = a.residual = a.residual_norm = a.bias = nullptr, a.centred = 0;
+    make_row<n, false>(a, {});
+}
+
+template <int n> CUDA_KERNEL(1024) input_sum(CUDA_ARGS(struct cargs_input_sum) a) {
+    make_row<n, true>(a.in, a.peer);
 }
 
 } // namespace
@@ -230,4 +278,8 @@ const void *cuda_input_kernel(uint32_t n, int plain) {
     if (n <= 1) return (const void *)input<1, false, 2>;
     if (n <= 4) return plain ? (const void *)input<4, true, 2> : (const void *)input<4, false, 1>;
     return (const void *)input<16, false, 1>;
+}
+
+const void *cuda_input_sum_kernel(uint32_t n) {
+    return n <= 1 ? (const void *)input_sum<1> : n <= 4 ? (const void *)input_sum<4> : nullptr;
 }

@@ -62,6 +62,8 @@ struct cuda_tile_kernel cuda_product_wgmma_kernel(int format, int shape);
 
 /* input.cu: n groups of four columns per thread; plain: no residual and no norms */
 const void *cuda_input_kernel(uint32_t n, int plain);
+/* With struct cargs_input_sum; NULL: not for that n. All blocks must run at once. */
+const void *cuda_input_sum_kernel(uint32_t n);
 
 /* product_skinny*.cu, for n_groups (1, 2 or 4) groups of 8 rows; 0: for the experts of a single
  * row, with slots or the shared expert. A block has W consumer warps, at most

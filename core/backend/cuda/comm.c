@@ -172,7 +172,8 @@ int cuda_sum_ranks(struct cuda_backend *c, float *x, float *work, uint64_t n) {
     const struct cargs_sum_parts args = {
         .parts = work, .out = x, .n = n, .n_parts = c->base.n_ranks};
     int rc = begin_exchange(c);
-    if (!rc && cuda_peer_takes(c, x, n, true)) return cuda_peer_exchange(c, x, x, n, true);
+    if (!rc && cuda_peer_takes(c, x, n, true))
+        return cuda_peer_defer(c, x, n) ? 0 : cuda_peer_exchange(c, x, x, n, true);
     if (!rc) rc = gather_large(c, x, work, n);
     if (rc) return rc;
     return cuda_launch(

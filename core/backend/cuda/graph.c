@@ -66,6 +66,7 @@ int cuda_capture_end(backend *be, err *e) {
     struct cuda_graph *g = c->graph;
     cudaGraph_t graph = NULL;
     if (!c->capturing || !g) return err_set(e, ERR_INVALID, "no step is being captured");
+    cuda_enter(c);
     cuda_forget(c);
     c->capturing = false;
     cudaError_t rc = cudaStreamEndCapture(c->stream, &graph);
@@ -103,6 +104,7 @@ void cuda_graph_discard(backend *be) {
     cuda_forget(c);
     if (c->capturing) {
         cudaGraph_t graph = NULL;
+        c->deferred.args.x = NULL;
         c->capturing = false;
         cudaStreamEndCapture(c->stream, &graph);
         if (graph) cudaGraphDestroy(graph);

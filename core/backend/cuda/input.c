@@ -39,12 +39,51 @@ static bool is_ready(const struct cuda_backend *c, const struct op_input *in, ui
            !in->centred;
 }
 
+/* With more rows the exchange is faster by itself: it has more blocks than rows. */
+enum { SUM_MOST_ROWS = 8 };
+
+/* Is the residual the sum that was put off, and can input_sum make it? n: groups of columns. */
+static bool makes_sum(const struct cuda_backend *c, const struct op_input *in, uint32_t n_rows,
+                      uint32_t n_in, uint32_t n) {
+    const struct cargs_peer *sum = &c->deferred.args;
+    return sum->x && sum->x == cuda_at(in->residual) && sum->n == (uint64_t)n_rows * n_in &&
+           n_in % 4 == 0 && n_rows <= SUM_MOST_ROWS && cuda_input_sum_kernel(n);
+}
+
+/* The launch of the rows that args describe. bytes of the residual, if there is one, are counted
+ * for each rank. */
+static int launch_rows(struct cuda_backend *c, const struct op_input *in,
+                       const struct cargs_input *args, uint32_t n_rows) {
+    const uint32_t n_in = args->op.n_in, n = column_groups(args->pitch);
+    const bool sums = makes_sum(c, in, n_rows, n_in, n);
+    const uint64_t values = (uint64_t)n_rows * n_in;
+    const uint32_t n_norms = !!in->residual_norm + !!in->norm + !!in->norm_bias;
+    struct cargs_input_sum both = {.in = *args};
+    struct cuda_launch l = {
+        .kernel =
+            sums ? cuda_input_sum_kernel(n) : cuda_input_kernel(n, !in->residual && !in->norm),
+        .name = sums ? "input_sum" : "input",
+        .args = sums ? (const void *)&both : args,
+        .args_bytes = sums ? sizeof both : sizeof *args,
+        .grid = {n_rows},
+        .threads = cuda_div_up(args->pitch, 4 * 32 * n) * 32,
+        .read = values * 4 * (1 + !!in->residual) + (uint64_t)n_norms * n_in * 4,
+        .written = values * (4 * !!in->residual + 4 * !!args->out32 + 2 * !!args->out16)};
+    if (sums) {
+        both.peer = c->deferred.args;
+        c->deferred.args.x = NULL;
+        l.read += values * 8 * (both.peer.n_ranks - 1);
+        l.written += values * (4 + 8 * (both.peer.n_ranks - 1));
+    }
+    return cuda_launch(c, &l);
+}
+
 int cuda_input(struct cuda_backend *c, const struct op_input *in, uint32_t n_rows, uint32_t n_in,
                uint32_t kinds, float *f32) {
     const bool f16 = kinds & CUDA_IN_F16;
     if (!f32 && is_ready(c, in, n_rows, n_in, kinds)) return 0;
     const bool usual = !f32 && !in->residual_norm && !in->norm_bias && !in->centred;
-    uint32_t pitch = cuda_pitch(n_in), n = column_groups(pitch);
+    const uint32_t pitch = cuda_pitch(n_in);
     float inverse = f16 ? common_inverse_scale(in, n_in) : 0;
     if (!f32 && kinds & CUDA_IN_F32) f32 = cuda_scratch(c, CUDA_SCRATCH_IN32);
     const struct cargs_input args = {
@@ -66,19 +105,7 @@ int cuda_input(struct cuda_backend *c, const struct op_input *in, uint32_t n_row
         .largest_bias = in->norm_bias ? cuda_weight_of(in->norm_bias)->largest : 0,
     };
     if (f16) c->in_scale = inverse;
-    uint64_t values = (uint64_t)n_rows * n_in;
-    uint32_t n_norms = !!in->residual_norm + !!in->norm + !!in->norm_bias;
-    int rc =
-        cuda_launch(c, &(struct cuda_launch){
-                           .kernel = cuda_input_kernel(n, !in->residual && !in->norm),
-                           .name = "input",
-                           .args = &args,
-                           .args_bytes = sizeof args,
-                           .grid = {n_rows},
-                           .threads = cuda_div_up(pitch, 4 * 32 * n) * 32,
-                           .read = values * 4 * (1 + !!in->residual) + (uint64_t)n_norms * n_in * 4,
-                           .written = values * (4 * !!in->residual + 4 * !!f32 + 2 * f16),
-                       });
+    const int rc = launch_rows(c, in, &args, n_rows);
     c->ready = (struct cuda_ready){.n_launches = usual && !rc ? c->n_launches : 0,
                                    .x = args.x,
                                    .norm = args.norm,

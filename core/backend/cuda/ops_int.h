@@ -32,6 +32,8 @@ bool cuda_peer_takes(const struct cuda_backend *c, const float *x, uint64_t n, b
 /* sums: out (n) = the ranks' x (n) added in their order, and may be x; else out (n_ranks, n) = x of
  * each rank. n is one that cuda_peer_takes. 0 or ERR_DEVICE. */
 int cuda_peer_exchange(struct cuda_backend *c, const float *x, float *out, uint64_t n, bool sums);
+/* Puts off the sum x (n) = the ranks' x added (c->deferred), if it is of few values. */
+bool cuda_peer_defer(struct cuda_backend *c, float *x, uint64_t n);
 
 /* ---- overlap.c: backend_linear and backend_linear_sum ---- */
 int cuda_linear_sum(backend *be, const struct op_linear *a, backend_buf *work);

@@ -181,15 +181,18 @@ static void *place(const struct cuda_peer *p, uint32_t rank, uint64_t at) {
     return (char *)p->memory[rank] + at;
 }
 
-static int launch_few(struct cuda_backend *c, struct cargs_peer *a) {
-    const struct cuda_peer *p = c->peer;
-    const uint32_t most = (uint32_t)c->features.n_sms * FEW_BLOCKS_OF_AN_SM;
-    const uint32_t blocks = cuda_div_up(((uint64_t)a->n + 1) / 2, CUDA_FEW_THREADS);
-    const uint64_t bytes = (uint64_t)a->n * sizeof(float) * a->n_ranks;
+/* Where an exchange of few values has its slots. */
+static void few_places(const struct cuda_peer *p, struct cargs_peer *a) {
     a->state = place(p, a->rank, 0);
     a->n_slots = FEW_SLOTS;
     for (uint32_t r = 0; r < a->n_ranks; r++)
         a->slots[r] = place(p, r, p->at.few);
+}
+
+static int launch_few(struct cuda_backend *c, const struct cargs_peer *a) {
+    const uint32_t most = (uint32_t)c->features.n_sms * FEW_BLOCKS_OF_AN_SM;
+    const uint32_t blocks = cuda_div_up(((uint64_t)a->n + 1) / 2, CUDA_FEW_THREADS);
+    const uint64_t bytes = (uint64_t)a->n * sizeof(float) * a->n_ranks;
     return cuda_launch(c, &(struct cuda_launch){.kernel = cuda_peer_few_kernel(),
                                                 .name = "peer_few",
                                                 .args = a,
@@ -255,6 +258,25 @@ static int sum_beside(struct cuda_backend *c, struct cargs_peer *a) {
                          cuda_div_up(a->n, 4 * CUDA_FEW_THREADS), CUDA_FEW_THREADS);
 }
 
+static struct cargs_peer exchange_of(const struct cuda_backend *c, const float *x, float *out,
+                                     uint64_t n, bool sums) {
+    return (struct cargs_peer){.x = x,
+                               .out = out,
+                               .stop = c->group_stop,
+                               .n = (uint32_t)n,
+                               .rank = c->base.rank,
+                               .n_ranks = c->base.n_ranks,
+                               .sums = sums};
+}
+
+bool cuda_peer_defer(struct cuda_backend *c, float *x, uint64_t n) {
+    if (n > FEW_VALUES || c->force.exchange || c->stream == c->sums) return false;
+    struct cargs_peer args = exchange_of(c, x, x, n, true);
+    few_places(c->peer, &args);
+    c->deferred = (struct cuda_deferred){args, launch_few};
+    return true;
+}
+
 int cuda_peer_exchange(struct cuda_backend *c, const float *x, float *out, uint64_t n, bool sums) {
     const struct layout *at = &c->peer->at;
     const bool few = n <= FEW_VALUES && c->force.exchange != CUDA_EXCHANGE_MANY;
@@ -264,13 +286,9 @@ int cuda_peer_exchange(struct cuda_backend *c, const float *x, float *out, uint6
                                  : (uint64_t)at->n_pieces * CUDA_MANY_PIECE;
     int rc = 0;
     for (uint64_t done = 0; done < n && !rc; done += most) {
-        struct cargs_peer args = {.x = x + done,
-                                  .out = out + done,
-                                  .stop = c->group_stop,
-                                  .n = (uint32_t)(n - done < most ? n - done : most),
-                                  .rank = c->base.rank,
-                                  .n_ranks = c->base.n_ranks,
-                                  .sums = sums};
+        struct cargs_peer args =
+            exchange_of(c, x + done, out + done, n - done < most ? n - done : most, sums);
+        if (few) few_places(c->peer, &args);
         rc = beside ? sum_beside(c, &args) : few ? launch_few(c, &args) : launch_many(c, &args);
     }
     return rc;

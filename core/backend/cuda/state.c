@@ -24,6 +24,12 @@ void cuda_await_sums(struct cuda_backend *c) {
     c->after_other = true;
 }
 
+void cuda_begin_deferred(struct cuda_backend *c) {
+    const struct cargs_peer args = c->deferred.args;
+    c->deferred.args.x = NULL;
+    c->deferred.begin(c, &args); /* a failure is c->failed */
+}
+
 int cuda_sync(backend *be, err *e) {
     struct cuda_backend *c = cuda_of(be);
     if (c->failed.code) return cuda_failure(c, e);

@@ -163,6 +163,15 @@ struct cuda_pending {
     uint32_t n_rows, n_parts;
 };
 
+struct cuda_backend;
+
+/* A sum of the ranks, of few values, that has not begun: the next product or norm makes it itself
+ * if it is its residual (input.c), and anything else begins it first (cuda_enter). */
+struct cuda_deferred {
+    struct cargs_peer args; /* x NULL: there is none */
+    int (*begin)(struct cuda_backend *c, const struct cargs_peer *args);
+};
+
 struct cuda_backend {
     backend base;
     struct cuda_tile_plan tile_plans[CUDA_MAX_TILE_PLANS];
@@ -192,6 +201,7 @@ struct cuda_backend {
     cudaStream_t sums; /* NULL: the ranks' sums are in `stream` */
     cudaEvent_t made[CUDA_OVERLAP_PARTS], summed[CUDA_OVERLAP_PARTS];
     struct cuda_pending pending;
+    struct cuda_deferred deferred;
     struct cuda_loader loader;
     struct cuda_graph graphs[CUDA_MAX_GRAPHS];
     struct cuda_graph *graph; /* chosen by cuda_capture_begin, for cuda_graph_launch; NULL: none */
@@ -228,11 +238,14 @@ int cuda_sync(backend *be, err *e);
 
 /* Lets the stream wait for the sums of the ranks that run beside it. */
 void cuda_await_sums(struct cuda_backend *c);
+/* Begins the sum that was put off. */
+void cuda_begin_deferred(struct cuda_backend *c);
 
 /* To be called before calls of the CUDA runtime: the current device is a thread's own. */
 static inline void cuda_enter(struct cuda_backend *c) {
     if (c->group) cudaSetDevice(c->features.ordinal);
     if (c->pending.x) cuda_await_sums(c);
+    if (c->deferred.args.x) cuda_begin_deferred(c);
 }
 
 /* After work that is not counted as a launch: nothing is known about the launches before it. */
