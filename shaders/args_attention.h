@@ -189,12 +189,14 @@ enum cuda_attention_type {
     CUDA_ATTENTION_N_TYPES
 };
 
-/* Kernels for heads of 64, of 128, of any multiple of 16 up to 128, and up to 256 dimensions. */
+/* Kernels for heads of 64, of 128, of any multiple of 16 up to 128, up to 256, and of 512
+ * dimensions. */
 enum cuda_attention_dims {
     CUDA_ATTENTION_64,
     CUDA_ATTENTION_128,
     CUDA_ATTENTION_TO_128,
     CUDA_ATTENTION_TO_256,
+    CUDA_ATTENTION_512,
     CUDA_ATTENTION_N_DIMS
 };
 
@@ -233,7 +235,7 @@ struct cargs_attention {
     uint32_t n_stages; /* of attention_prefill: 1..3; attention_latent: 1..2 */
     uint32_t v_dim;    /* dimensions of a head of V and of out */
     uint32_t v_of_k;   /* V is the head of K */
-    uint32_t tiles;    /* attention_latent: sequences of many queries */
+    uint32_t tiles;    /* sequences of many queries, in attention_latent, attention_decode */
     uint32_t slice;    /* attention_latent: most queries of a block */
     uint32_t padding;
 };

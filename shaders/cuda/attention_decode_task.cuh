@@ -22,11 +22,26 @@ struct task {
     seen keys; /* union over its queries */
 };
 
+/* The positions that a task's queries see, and their splits. By all lanes of a warp. */
+__device__ __forceinline__ void find_splits(const cargs_attention &a, task &t) {
+    const uint32_t lane = threadIdx.x % 32;
+    const uint32_t row = t.query / t.group + lane, end = (t.query + t.n_queries - 1) / t.group;
+    t.keys = row <= end ? seen_by(a, t.seq, t.row + row) : seen_from(-1, 0);
+    t.keys.first = __reduce_min_sync(CUDA_ALL, t.keys.first);
+    t.keys.last = __reduce_max_sync(CUDA_ALL, t.keys.last);
+    const int split = a.by_chunk ? CHUNK : CHUNK * SPAN_CHUNKS;
+    t.first_split = t.keys.last < 0 ? 0 : t.keys.first / split;
+    /* A position beyond max_context must not exceed the memory for partial results. */
+    t.n_splits =
+        t.keys.last < 0 ? 0 : min(t.keys.last / split - t.first_split + 1, (int)a.op.n_splits);
+    t.n_blocks = (t.n_splits + (int)a.block_splits - 1) / (int)a.block_splits;
+}
+
 /* Tasks of up to `slice` queries, of sequences of one row or of at most `most` queries. False:
  * another kernel's task, or none. By all lanes of a warp. */
 __device__ __forceinline__ bool find_task(const cargs_attention &a, uint32_t index, uint32_t slice,
                                           uint32_t most, task &t) {
-    const uint32_t at = index + a.op.first_task, lane = threadIdx.x % 32;
+    const uint32_t at = index + a.op.first_task;
     t.index = index;
     t.group = a.op.n_heads / a.op.n_kv_heads;
     t.query = at % a.op.n_slices * slice;
@@ -41,16 +56,7 @@ __device__ __forceinline__ bool find_task(const cargs_attention &a, uint32_t ind
     const uint32_t all = n_rows * t.group;
     if ((n_rows > 1 && all > most) || t.query >= all) return false;
     t.n_queries = min(slice, all - t.query);
-    const uint32_t row = t.query / t.group + lane, end = (t.query + t.n_queries - 1) / t.group;
-    t.keys = row <= end ? seen_by(a, t.seq, t.row + row) : seen_from(-1, 0);
-    t.keys.first = __reduce_min_sync(CUDA_ALL, t.keys.first);
-    t.keys.last = __reduce_max_sync(CUDA_ALL, t.keys.last);
-    const int split = a.by_chunk ? CHUNK : CHUNK * SPAN_CHUNKS;
-    t.first_split = t.keys.last < 0 ? 0 : t.keys.first / split;
-    /* A position beyond max_context must not exceed the memory for partial results. */
-    t.n_splits =
-        t.keys.last < 0 ? 0 : min(t.keys.last / split - t.first_split + 1, (int)a.op.n_splits);
-    t.n_blocks = (t.n_splits + (int)a.block_splits - 1) / (int)a.block_splits;
+    find_splits(a, t);
     return true;
 }
 
