@@ -741,11 +741,15 @@ template <int KV> const void *decode_kernel(int dims) {
                                            : (const void *)attention_decode<KV, 256, false>;
 }
 
-template <int KV> uint32_t decode_shared(int dims) {
-    return dims == CUDA_ATTENTION_64       ? layout<KV, 64>::bytes
-           : dims == CUDA_ATTENTION_TO_256 ? layout<KV, 256>::bytes
-           : dims == CUDA_ATTENTION_512    ? layout<KV, 512>::bytes
-                                           : layout<KV, 128>::bytes;
+template <int KV, int DIM> uint32_t layout_bytes(int makes_rows) {
+    return makes_rows ? layout<KV, DIM>::bytes : layout<KV, DIM>::new_token_at;
+}
+
+template <int KV> uint32_t decode_shared(int dims, int makes_rows) {
+    return dims == CUDA_ATTENTION_64       ? layout_bytes<KV, 64>(makes_rows)
+           : dims == CUDA_ATTENTION_TO_256 ? layout_bytes<KV, 256>(makes_rows)
+           : dims == CUDA_ATTENTION_512    ? layout_bytes<KV, 512>(makes_rows)
+                                           : layout_bytes<KV, 128>(makes_rows);
 }
 
 } // namespace
@@ -761,9 +765,9 @@ const void *cuda_attention_decode_merge_kernel(void) {
     return (const void *)attention_decode_merge;
 }
 
-uint32_t cuda_attention_decode_shared(enum cuda_attention_type type,
-                                      enum cuda_attention_dims dims) {
-    return type == CUDA_ATTENTION_F16    ? decode_shared<CUDA_ATTENTION_F16>(dims)
-           : type == CUDA_ATTENTION_BF16 ? decode_shared<CUDA_ATTENTION_BF16>(dims)
-                                         : decode_shared<CUDA_ATTENTION_Q8>(dims);
+uint32_t cuda_attention_decode_shared(enum cuda_attention_type type, enum cuda_attention_dims dims,
+                                      int makes_rows) {
+    return type == CUDA_ATTENTION_F16    ? decode_shared<CUDA_ATTENTION_F16>(dims, makes_rows)
+           : type == CUDA_ATTENTION_BF16 ? decode_shared<CUDA_ATTENTION_BF16>(dims, makes_rows)
+                                         : decode_shared<CUDA_ATTENTION_Q8>(dims, makes_rows);
 }

@@ -112,8 +112,9 @@ const void *cuda_attention_decode_kernel(enum cuda_attention_type type,
                                          enum cuda_attention_dims dims);
 /* Of heads of 512 dimensions. */
 const void *cuda_attention_decode_merge_kernel(void);
-/* Bytes of shared memory of a block of attention_decode. */
-uint32_t cuda_attention_decode_shared(enum cuda_attention_type type, enum cuda_attention_dims dims);
+/* Bytes of shared memory of a block of attention_decode; with makes_rows it stores K and V too. */
+uint32_t cuda_attention_decode_shared(enum cuda_attention_type type, enum cuda_attention_dims dims,
+                                      int makes_rows);
 const void *cuda_attention_prefill_kernel(enum cuda_attention_type type,
                                           enum cuda_attention_dims dims);
 /* attention_prefill of heads of 512 dimensions: queries of a tile, bytes of shared memory. */

@@ -118,14 +118,21 @@ static bool is_wide(const struct backend_kv *kv) {
     return kv->head_dim == WIDE_DIM;
 }
 
-/* Can the tensor core kernels read this cache? */
+static uint32_t decode_shared(const struct backend_kv *kv, bool makes_rows) {
+    return cuda_attention_decode_shared(kernel_type(kv), kernel_dims(kv), makes_rows);
+}
+
+/* Can the tensor core kernels read this cache? Those of 512 dimensions want much shared memory. */
 static bool is_tiled(const struct cuda_backend *c, const struct backend_kv *kv) {
-    if (kv->kv_type == QTYPE_F32 || kv->v_dim || kv->head_dim % 16 != 0 ||
-        kv->block_tokens % QUARTER != 0 || (kv->block_tokens & (kv->block_tokens - 1)) != 0)
-        return false;
-    return is_wide(kv) ? cuda_attention_decode_shared(kernel_type(kv), CUDA_ATTENTION_512) <=
-                             c->features.shared
-                       : kv->head_dim <= MAX_DIM;
+    return kv->kv_type != QTYPE_F32 && !kv->v_dim && kv->head_dim % 16 == 0 &&
+           (kv->head_dim <= MAX_DIM || is_wide(kv)) && kv->block_tokens % QUARTER == 0 &&
+           (kv->block_tokens & (kv->block_tokens - 1)) == 0 &&
+           decode_shared(kv, false) <= c->features.shared;
+}
+
+/* Can attention_decode also store K and V? */
+static bool makes_rows(const struct cuda_backend *c, const struct backend_kv *kv) {
+    return is_tiled(c, kv) && !is_wide(kv) && decode_shared(kv, true) <= c->features.shared;
 }
 
 /* ---- sequences with few queries ---- */
@@ -257,7 +264,7 @@ static int attend_decode(struct cuda_backend *c, const struct op_paged_attention
                          const struct cargs_rope_store *store, bool tiles) {
     const enum cuda_attention_type type = kernel_type(&a->kv);
     const enum cuda_attention_dims dims = kernel_dims(&a->kv);
-    const uint32_t shared = cuda_attention_decode_shared(type, dims);
+    const uint32_t shared = decode_shared(&a->kv, store != NULL);
     struct decode d = {.a = a,
                        .k = {.kernel = cuda_attention_decode_kernel(type, dims),
                              .merge = is_wide(&a->kv) ? cuda_attention_decode_merge_kernel() : NULL,
@@ -388,8 +395,8 @@ int cuda_store_attend(backend *be, const struct op_store_attend *both) {
     int rc = cuda_rope_args(&both->store, &args);
     if (rc) return rc;
     /* With one row per sequence no other row reads what a row stores. */
-    if (is_tiled(cuda_of(be), &a->kv) && !is_wide(&a->kv) && both->store.k &&
-        !both->store.v_normed && a->n_rows == a->n_seqs && args.q_norm_kind != ARGS_NORM_ROW &&
+    if (makes_rows(cuda_of(be), &a->kv) && both->store.k && !both->store.v_normed &&
+        a->n_rows == a->n_seqs && args.q_norm_kind != ARGS_NORM_ROW &&
         args.k_norm_kind != ARGS_NORM_ROW)
         return attend_decode(cuda_of(be), a, &args, false);
     return backend_store_attend_parts(be, both);
