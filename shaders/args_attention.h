@@ -174,10 +174,11 @@ enum {
     CUDA_ATTENTION_CHUNK = 64,      /* tokens of one softmax: attention.cuh */
     CUDA_ATTENTION_SPAN = 16,       /* chunks that are merged before spans are */
     CUDA_ATTENTION_QUERIES =
-        16,                    /* most queries of a sequence of several rows in attention_decode */
-    CUDA_ATTENTION_SLICE = 8,  /* most queries of a block of it */
-    CUDA_ATTENTION_WARPS = 4,  /* of such a block, for the quarters of a chunk */
-    CUDA_ATTENTION_TILE = 128, /* queries of a block of attention_prefill */
+        16,                   /* most queries of a sequence of several rows in attention_decode */
+    CUDA_ATTENTION_SLICE = 8, /* most queries of a block of it */
+    CUDA_ATTENTION_WARPS = 4, /* of such a block, for the quarters of a chunk */
+    CUDA_ATTENTION_MERGE_RANKS = 8, /* spans that a block of attention_decode_merge reads at once */
+    CUDA_ATTENTION_TILE = 128,      /* queries of a block of attention_prefill */
     CUDA_ATTENTION_PARTIAL =
         4 /* f32 after o in a query's partial result: m, l, 2 unused to align rows */
 };

@@ -7,7 +7,6 @@
  * missing queries. The last block of a task to end merges the partial results; those of wide
  * heads (more than 256 dimensions) are too many for one block, another kernel merges them. */
 #include "shaders/cuda/attention_decode_task.cuh"
-#include "shaders/cuda/attention_tile.cuh"
 #include "shaders/cuda/kernels.h"
 #include "shaders/cuda/rope.cuh"
 
@@ -630,21 +629,6 @@ __device__ __forceinline__ void attend_share(const cargs_attention &a, const tas
         store_partial<KV, DIM>(a, t, head_dim, all, s.begin / SPAN_CHUNKS - t.first_split);
 }
 
-/* The block's task: of few queries, or the next slice of the tiles of sequences of many. */
-__device__ __forceinline__ bool find_slice(const cargs_attention &a, uint32_t index, bool tiles,
-                                           task &t) {
-    if (!tiles) return find_task(a, index, SLICE, QUERIES, t);
-    const uint32_t at = index + a.op.first_task;
-    tile of;
-    if (!find_tile<SLICE, QUERIES>(a, at / a.op.n_kv_heads, of)) return false;
-    t.index = index;
-    t.group = a.op.n_heads / a.op.n_kv_heads;
-    t.seq = of.seq, t.kv_head = at % a.op.n_kv_heads, t.row = of.row;
-    t.query = of.query, t.n_queries = of.n_queries;
-    find_splits(a, t);
-    return true;
-}
-
 /* Is this block the last of its task? Then it sees the others' stores, and the count is reset. */
 __device__ bool is_last(uint32_t *done, int n_blocks, uint32_t *last) {
     __threadfence();
@@ -721,18 +705,6 @@ attention_decode(CUDA_ARGS(struct cargs_decode) args) {
     }
 }
 
-/* Merges the partial results of tasks of wide heads. Grid: blocks of a task, tasks. */
-CUDA_KERNEL(CUDA_LATENT_MERGE_THREADS)
-attention_decode_merge(CUDA_ARGS(struct cargs_attention) a) {
-    const uint32_t i = blockIdx.x * blockDim.x + threadIdx.x, quads = a.v_dim / 4;
-    task t;
-    pdl_launch();
-    const bool is = find_slice(a, blockIdx.y, a.tiles != 0, t);
-    pdl_wait();
-    if (!is || share_of(a, t, 0).whole || i >= t.n_queries * quads) return;
-    merge_query(a, t, i / quads, i % quads * 4);
-}
-
 template <int KV> const void *decode_kernel(int dims) {
     return dims == CUDA_ATTENTION_64       ? (const void *)attention_decode<KV, 64, true>
            : dims == CUDA_ATTENTION_128    ? (const void *)attention_decode<KV, 128, true>
@@ -759,10 +731,6 @@ const void *cuda_attention_decode_kernel(enum cuda_attention_type type,
     return type == CUDA_ATTENTION_F16    ? decode_kernel<CUDA_ATTENTION_F16>(dims)
            : type == CUDA_ATTENTION_BF16 ? decode_kernel<CUDA_ATTENTION_BF16>(dims)
                                          : decode_kernel<CUDA_ATTENTION_Q8>(dims);
-}
-
-const void *cuda_attention_decode_merge_kernel(void) {
-    return (const void *)attention_decode_merge;
 }
 
 uint32_t cuda_attention_decode_shared(enum cuda_attention_type type, enum cuda_attention_dims dims,

@@ -6,8 +6,9 @@
  * have bank conflicts, and wgmma expects this layout.
  *
  * Heads of 512 dimensions: o of 16 queries does not fit a warp's registers. Two warps (BF16: four,
- * since a query has two parts) share 16 queries: each scores some of the chunk's tokens and has
- * some of V's dimensions. So a tile has 64 (32) queries, which lie in shared memory. */
+ * since a query has two parts) share 16 queries, each with some of V's dimensions. So a tile has 64
+ * (32) queries, which lie in shared memory. With wgmma each of the two computes all their scores;
+ * without, they exchange the scores of some tokens each. */
 #include "shaders/cuda/attention_tile.cuh"
 #include "shaders/cuda/kernels.h"
 #include "shaders/cuda/wgmma.cuh"
@@ -38,7 +39,7 @@ template <int KV> struct wide {
 /* Heads of 256 do not leave enough registers for wgmma; with a variable number of products they
  * would wait for each other. */
 template <int DIM, bool EXACT> constexpr bool by_group = EXACT &&DIM <= 128;
-/* Of values: the four warps of a group have the same dimensions of V. */
+/* Heads of 512: the four warps of a group have all queries and the same dimensions of V. */
 template <int KV> constexpr bool wide_by_group = wide<KV>::rows == 64;
 
 template <int KV>
@@ -49,6 +50,20 @@ __device__ __forceinline__ void group_mma(float d[8][4], const uint32_t a[4], co
         wgmma_rows_f16(d, a, b);
 }
 
+/* Starts the scores of a tile of 64 queries of 512 dimensions, of F16. */
+__device__ __forceinline__ void start_scores(const uint8_t *queries, const uint8_t *keys,
+                                             float s[CHUNK / 8][4]) {
+    wgmma_fence();
+#pragma unroll
+    for (int k = 0; k < 512 / 16; k++)
+        wgmma_shared_f16(s, queries + k / 4 * (64 * ROW), k % 4, keys + k * 16 * ROW);
+    wgmma_commit();
+}
+
+__device__ __forceinline__ void wait_scores() {
+    wgmma_wait<0>();
+}
+
 /* Publishes this thread's stores to shared memory for wgmma; before the barrier. */
 __device__ __forceinline__ void publish() {
     wgmma_shared_fence();
@@ -57,6 +72,8 @@ __device__ __forceinline__ void publish() {
 template <int DIM, bool EXACT> constexpr bool by_group = false;
 template <int KV> constexpr bool wide_by_group = false;
 
+__device__ __forceinline__ void start_scores(const uint8_t *, const uint8_t *, float (*)[4]) {}
+__device__ __forceinline__ void wait_scores() {}
 __device__ __forceinline__ void publish() {}
 #endif
 
@@ -112,6 +129,7 @@ __device__ __forceinline__ void copy_keys(uint8_t *keys, const uint8_t *run, uin
                                           const cargs_attention &a, const warp_quarter &p,
                                           bool visible) {
     const uint8_t *from = run + (uint64_t)(key_dim() * a.block_tokens + token + key_half() * 8) * 2;
+#pragma unroll 4
     for (uint32_t s = p.first; s < p.end; s += 16) {
         uint8_t *at = keys + place(s + key_dim(), (uint32_t)p.quarter * 2 + key_half());
         if (visible)
@@ -193,27 +211,40 @@ __device__ __forceinline__ void decode_quarter(const tile &t, const warp_quarter
     raw += (uint32_t)(p.quarter + (p.is_k ? 0 : 4)) * head_dim * 17;
     const uint8_t *scales = raw + head_dim * 16;
     const bool visible = sees_any(t.keys, pos, QUARTER);
-    for (uint32_t s = p.first; p.is_k && s < p.end; s += 16) {
-        uint4 v = make_uint4(0, 0, 0, 0);
-        if (visible)
-            v = decode_q8(
-                *reinterpret_cast<const uint2 *>(raw + (s + key_dim()) * 16 + key_half() * 8),
-                *reinterpret_cast<const uint4 *>(scales + s / SCALE_DIMS * 32 + key_half() * 16));
-        put16(to + place(s + key_dim(), (uint32_t)p.quarter * 2 + key_half()), v);
-    }
-    for (uint32_t unit = p.first / 8 + lane % 8; !p.is_k && unit < p.end / 8; unit += 8)
-#pragma unroll
-        for (uint32_t i = lane / 8; i < QUARTER; i += 4) {
+    if (p.is_k) {
+        const uint32_t row = p.first + key_dim();
+        const uint8_t *from = raw + row * 16 + key_half() * 8;
+        const uint8_t *scale = scales + p.first / SCALE_DIMS * 32 + key_half() * 16;
+        to += place(row, (uint32_t)p.quarter * 2 + key_half());
+#pragma unroll 4
+        for (uint32_t s = 0; s < p.end - p.first; s += 16) {
             uint4 v = make_uint4(0, 0, 0, 0);
-            if (sees(t.keys, pos + (int)i)) {
-                uint32_t scale = reinterpret_cast<const uint16_t *>(
-                    scales)[i * (head_dim / SCALE_DIMS) + unit / 4];
-                scale |= scale << 16;
-                v = decode_q8(*reinterpret_cast<const uint2 *>(raw + i * head_dim + unit * 8),
-                              make_uint4(scale, scale, scale, scale));
-            }
-            put16(to + value_place((uint32_t)p.quarter * QUARTER + i, unit), v);
+            if (visible)
+                v = decode_q8(*reinterpret_cast<const uint2 *>(from + s * 16),
+                              *reinterpret_cast<const uint4 *>(scale + s / SCALE_DIMS * 32));
+            put16(to + s * ROW, v);
         }
+        return;
+    }
+    const uint32_t first = lane / 8, unit = p.first / 8 + lane % 8;
+#pragma unroll
+    for (uint32_t i = first; i < QUARTER; i += 4) {
+        const bool seen = sees(t.keys, pos + (int)i);
+        const uint8_t *from = raw + i * head_dim + unit * 8;
+        const uint16_t *scale =
+            reinterpret_cast<const uint16_t *>(scales) + i * (head_dim / SCALE_DIMS) + unit / 4;
+        uint8_t *at = to + value_place((uint32_t)p.quarter * QUARTER + i, unit);
+#pragma unroll 4
+        for (uint32_t d = 0; d + lane % 8 * 8 < p.end - p.first; d += PANEL) {
+            uint4 v = make_uint4(0, 0, 0, 0);
+            if (seen) {
+                const uint32_t both = scale[d / SCALE_DIMS] * 0x10001u;
+                v = decode_q8(*reinterpret_cast<const uint2 *>(from + d),
+                              make_uint4(both, both, both, both));
+            }
+            put16(at + d * ROW, v);
+        }
+    }
 }
 
 /* Waits for a chunk, number `at` of the block's, and starts copying the one `lead` chunks later,
@@ -602,11 +633,18 @@ template <int KV> CUDA_KERNEL(THREADS) attention_prefill_wide(CUDA_ARGS(struct c
         uint32_t p[CHUNK / 16][4];
         merge f[2];
         const uint8_t *keys = wait_half<KV, 0>(t, pipe, pipe.keys, chunk);
+        if (wide_by_group<KV>) {
+            clear<CHUNK / 8>(s);
+            start_scores(pipe.queries, keys, s);
+        }
         start_chunk<KV>(a, t, pipe.values, chunk, w::dim, pipe.raw);
-        share_scores<KV>(pipe.queries, keys, row, share * (w::tokens / 8), pipe.scores);
+        if (wide_by_group<KV>)
+            wait_scores();
+        else
+            share_scores<KV>(pipe.queries, keys, row, share * (w::tokens / 8), pipe.scores);
         __syncthreads();
         start_chunk<KV>(a, t, pipe.keys, chunk + 1, w::dim, pipe.raw);
-        read_scores(pipe.scores, row, s);
+        if (!wide_by_group<KV>) read_scores(pipe.scores, row, s);
         bool whole = chunk * CHUNK >= all_first && chunk * CHUNK + CHUNK - 1 <= all_last;
         chunk_probabilities<KV>(s, chunk * CHUNK, l.keys, back, a.op.cap,
                                 a.slopes ? l.leans : nullptr, whole, p, m);

@@ -142,9 +142,10 @@ struct decode_kernel {
     const void *kernel, *merge; /* merge NULL: kernel merges partial results */
     const char *name;
     uint32_t threads, shared, args_bytes;
-    uint32_t slice;  /* most queries of a block */
-    uint32_t most;   /* queries of a sequence of several rows */
-    uint32_t blocks; /* of a multiprocessor at once */
+    uint32_t merge_threads, merge_ranks; /* of a block; threads that share four dimensions */
+    uint32_t slice;                      /* most queries of a block */
+    uint32_t most;                       /* queries of a sequence of several rows */
+    uint32_t blocks;                     /* of a multiprocessor at once */
 };
 
 struct decode {
@@ -192,25 +193,26 @@ static int launch_decode(struct cuda_backend *c, const struct decode *d, uint32_
 static int launch_merge(struct cuda_backend *c, const struct decode *d, uint32_t n) {
     const struct cargs_attention *a = &d->all.attention;
     const uint32_t quads = a->n_slots * (a->v_dim / 4);
+    const uint32_t cols = d->k.merge_threads / (a->by_chunk ? d->k.merge_ranks : 1);
     return cuda_launch(c, &(struct cuda_launch){
                               .kernel = d->k.merge,
                               .name = "attention_merge",
                               .args = a,
                               .args_bytes = sizeof *a,
-                              .grid = {cuda_div_up(quads, CUDA_LATENT_MERGE_THREADS), n},
-                              .threads = CUDA_LATENT_MERGE_THREADS,
+                              .grid = {cuda_div_up(quads, cols), n},
+                              .threads = d->k.merge_threads,
                               .read = n * task_bytes(d),
                               .written = (uint64_t)n * quads * 4 * sizeof(float),
                           });
 }
 
 /* Splits by span if that makes more blocks than there are multiprocessors (of latent rows, whose
- * partial results are as large as half a chunk, half as many); otherwise by chunk, with as many
- * chunks per block as let all blocks run at once. */
+ * partial results are as large as half a chunk, half as many; of wide heads, a third); otherwise by
+ * chunk, with as many chunks per block as let all blocks run at once. */
 static void choose_splits(const struct cuda_backend *c, struct decode *d) {
     struct cargs_attention *args = &d->all.attention;
     const uint64_t n_sms = (uint64_t)c->features.n_sms;
-    const uint64_t least = args->v_of_k ? n_sms : 3 * n_sms;
+    const uint64_t least = args->v_of_k ? n_sms : is_wide(&d->a->kv) ? 2 * n_sms / 3 : 3 * n_sms;
     uint32_t spans = most_splits(d->a, d->k.most, CUDA_ATTENTION_CHUNK * CUDA_ATTENTION_SPAN);
     args->by_chunk = 2 * (uint64_t)d->n_tasks * spans < least;
     args->op.n_splits = args->by_chunk ? most_splits(d->a, d->k.most, CUDA_ATTENTION_CHUNK) : spans;
@@ -268,6 +270,8 @@ static int attend_decode(struct cuda_backend *c, const struct op_paged_attention
     struct decode d = {.a = a,
                        .k = {.kernel = cuda_attention_decode_kernel(type, dims),
                              .merge = is_wide(&a->kv) ? cuda_attention_decode_merge_kernel() : NULL,
+                             .merge_threads = 32 * CUDA_ATTENTION_WARPS,
+                             .merge_ranks = CUDA_ATTENTION_MERGE_RANKS,
                              .name = "attention_decode",
                              .threads = 32 * CUDA_ATTENTION_WARPS,
                              .shared = shared,
@@ -327,6 +331,8 @@ static int attend_latent(struct cuda_backend *c, const struct op_paged_attention
     struct decode d = {.a = a,
                        .k = {.kernel = cuda_attention_latent_kernel(type, n_groups),
                              .merge = cuda_attention_latent_merge_kernel(),
+                             .merge_threads = CUDA_LATENT_MERGE_THREADS,
+                             .merge_ranks = 1,
                              .name = "attention_latent",
                              .threads = 32 * CUDA_LATENT_WARPS,
                              .shared = cuda_attention_latent_shared(type, n_groups, n_stages),
