@@ -21,7 +21,7 @@ CUDA_KERNEL(THREADS) attention_decode_merge(CUDA_ARGS(struct cargs_attention) a)
     const uint32_t rank = a.by_chunk ? threadIdx.x / COLS : 0,
                    col = a.by_chunk ? threadIdx.x % COLS : threadIdx.x, quads = a.v_dim / 4,
                    i = blockIdx.x * (a.by_chunk ? COLS : THREADS) + col;
-    task t;
+    task t = {};
     pdl_launch();
     const bool is = find_slice(a, blockIdx.y, a.tiles != 0, t);
     pdl_wait();
