@@ -174,10 +174,11 @@ enum {
     CUDA_ATTENTION_CHUNK = 64,      /* tokens of one softmax: attention.cuh */
     CUDA_ATTENTION_SPAN = 16,       /* chunks that are merged before spans are */
     CUDA_ATTENTION_QUERIES =
-        16,                    /* most queries of a sequence of several rows in attention_decode */
-    CUDA_ATTENTION_SLICE = 8,  /* most queries of a block of it */
-    CUDA_ATTENTION_WARPS = 4,  /* of such a block, for the quarters of a chunk */
-    CUDA_ATTENTION_TILE = 128, /* queries of a block of attention_prefill */
+        16,                   /* most queries of a sequence of several rows in attention_decode */
+    CUDA_ATTENTION_SLICE = 8, /* most queries of a block of it */
+    CUDA_ATTENTION_WARPS = 4, /* of such a block, for the quarters of a chunk */
+    CUDA_ATTENTION_MERGE_RANKS = 8, /* spans that a block of attention_decode_merge reads at once */
+    CUDA_ATTENTION_TILE = 128,      /* queries of a block of attention_prefill */
     CUDA_ATTENTION_PARTIAL =
         4 /* f32 after o in a query's partial result: m, l, 2 unused to align rows */
 };
@@ -189,12 +190,14 @@ enum cuda_attention_type {
     CUDA_ATTENTION_N_TYPES
 };
 
-/* Kernels for heads of 64, of 128, of any multiple of 16 up to 128, and up to 256 dimensions. */
+/* Kernels for heads of 64, of 128, of any multiple of 16 up to 128, up to 256, and of 512
+ * dimensions. */
 enum cuda_attention_dims {
     CUDA_ATTENTION_64,
     CUDA_ATTENTION_128,
     CUDA_ATTENTION_TO_128,
     CUDA_ATTENTION_TO_256,
+    CUDA_ATTENTION_512,
     CUDA_ATTENTION_N_DIMS
 };
 
@@ -233,7 +236,7 @@ struct cargs_attention {
     uint32_t n_stages; /* of attention_prefill: 1..3; attention_latent: 1..2 */
     uint32_t v_dim;    /* dimensions of a head of V and of out */
     uint32_t v_of_k;   /* V is the head of K */
-    uint32_t tiles;    /* attention_latent: sequences of many queries */
+    uint32_t tiles;    /* sequences of many queries, in attention_latent, attention_decode */
     uint32_t slice;    /* attention_latent: most queries of a block */
     uint32_t padding;
 };

@@ -4,7 +4,8 @@
  * each warp has the probabilities of all of the chunk's tokens and a quarter of V's dimensions.
  * In products, tokens and dimensions are the 16 rows, and the queries of all heads of a KV head
  * are the 8 columns: so K and V are read once for all of them, and little work is wasted on
- * missing queries. The last block of a task to end merges the partial results. */
+ * missing queries. The last block of a task to end merges the partial results; those of wide
+ * heads (more than 256 dimensions) are too many for one block, another kernel merges them. */
 #include "shaders/cuda/attention_decode_task.cuh"
 #include "shaders/cuda/kernels.h"
 #include "shaders/cuda/rope.cuh"
@@ -17,25 +18,29 @@ enum { SCORE_PITCH = CHUNK + 4 };
 
 /* ---- shared memory ---- */
 
-/* K: each warp's quarter, of two chunks in turn or, for wide heads, of one. V: of two chunks.
- * Then scores (SLICE, SCORE_PITCH) for as many chunks as K, a flag, and struct new_token. Until
- * the first barrier of a chunk, V's second slot holds the inputs of the queries. */
+/* K: each warp's quarter, of two chunks in turn or, from 256 dimensions of two bytes on, of one. V:
+ * of two chunks; of wide heads, of one. Then scores (SLICE, SCORE_PITCH) for as many chunks as K,
+ * a flag, and struct new_token. Until the first barrier of a chunk, V's second slot holds the
+ * inputs of the queries; so the kernel of wide heads does not make rows. */
 template <int KV, int DIM> struct layout {
     static constexpr uint32_t element = kv_traits<KV>::quantized ? 1 : 2;
-    static constexpr uint32_t key_slots = element == 2 && DIM > 128 ? 1 : 2;
+    static constexpr bool wide = DIM > 256;
+    static constexpr uint32_t key_slots = wide || (element == 2 && DIM > 128) ? 1 : 2;
+    static constexpr uint32_t value_slots = wide ? 1 : 2;
     static constexpr uint32_t scales =
         kv_traits<KV>::quantized ? DIM / SCALE_DIMS * QUARTER * 2 : 0; /* of a quarter */
     static constexpr uint32_t key_bytes = DIM * QUARTER * element + scales;
     static constexpr uint32_t values = DIM * CHUNK * element;
     static constexpr uint32_t value_bytes = values + 4 * scales;
     static constexpr uint32_t keys_at = 0, values_at = WARPS * key_slots * key_bytes;
-    static constexpr uint32_t scores_at = values_at + 2 * value_bytes;
+    static constexpr uint32_t scores_at = values_at + value_slots * value_bytes;
     static constexpr uint32_t last_at =
         scores_at + key_slots * SLICE * SCORE_PITCH * (uint32_t)sizeof(float);
     static constexpr uint32_t new_token_at = last_at + 16;
-    static constexpr int blocks =
-        DIM == 64 || (element == 1 && DIM == 128) ? 4 : 3; /* per multiprocessor */
-    static constexpr uint32_t bytes = new_token_at + (DIM + DIM / SCALE_DIMS) * 4;
+    static constexpr int blocks = wide ? (element == 1 ? 2 : 1) /* per multiprocessor */
+                                  : DIM == 64 || (element == 1 && DIM == 128) ? 4
+                                                                              : 3;
+    static constexpr uint32_t bytes = new_token_at + (wide ? 0 : (DIM + DIM / SCALE_DIMS) * 4);
 };
 
 /* Offset of 8 tokens of dimension d of a quarter of K, f16: rows of 32 bytes, with the halves of
@@ -485,8 +490,10 @@ __device__ __forceinline__ void make_rows(const cargs_attention &a, const cargs_
 
 /* ---- the kernel ---- */
 
-/* Copies in progress: of V for the next chunk, of K for the next two (with one slot: one). The
- * warps meet once per chunk; until then one may still read the previous chunk's V. */
+/* Copies in progress: of V for the next chunk, of K for the next two. The warps meet once per
+ * chunk; until then one may still read the previous chunk's V. With one slot of K, the next
+ * chunk's is copied as soon as the warp has its scores; with one slot of V, as soon as all warps
+ * have their values. */
 struct pipe {
     uint8_t *keys, *values; /* keys: of the warp; values: of the block */
     int last, at;           /* last: chunk; at: number of chunks so far */
@@ -501,15 +508,14 @@ __device__ __forceinline__ void start_pair(const cargs_attention &a, const task 
     start_values<KV, DIM>(a, t, head_dim, chunk, p.last, p.block[0], p.values);
 }
 
-/* After the barrier of a chunk: starts copying the next V, and as much K as its memory holds. */
+/* Once the previous V is not read any more: starts copying the next one and, with two slots, K of
+ * the chunk after it. */
 template <int KV, int DIM>
 __device__ __forceinline__ void start_next(const cargs_attention &a, const task &t, int head_dim,
                                            pipe &p, int chunk) {
     using at = layout<KV, DIM>;
     p.at++;
-    uint8_t *values = p.values + (p.at % 2) * at::value_bytes;
-    if (at::key_slots == 1)
-        start_keys<KV, DIM>(a, t, head_dim, chunk + 1, p.last, p.block[0], p.keys);
+    uint8_t *values = p.values + p.at % (int)at::value_slots * at::value_bytes;
     start_values<KV, DIM>(a, t, head_dim, chunk + 1, p.last, p.block[0], values);
     if (at::key_slots == 2)
         start_keys<KV, DIM>(a, t, head_dim, chunk + 2, p.last, p.block[1],
@@ -543,7 +549,8 @@ attend_chunk(const cargs_attention &a, const task &t, const query_words<KV, DIM>
              float *scores, block_result<DIM> &f) {
     using at = layout<KV, DIM>;
     const bool is_new = chunk == newest.chunk && threadIdx.x / 32 == newest.token / QUARTER;
-    const int slot = p.at % 2, key_slot = p.at % (int)at::key_slots, first = chunk * CHUNK;
+    const int slot = p.at % (int)at::value_slots, key_slot = p.at % (int)at::key_slots,
+              first = chunk * CHUNK;
     uint8_t *warp_keys = p.keys + key_slot * at::key_bytes,
             *values = p.values + slot * at::value_bytes;
     float s[4] = {0, 0, 0, 0}, l[2];
@@ -557,22 +564,31 @@ attend_chunk(const cargs_attention &a, const task &t, const query_words<KV, DIM>
     else
         make_scores<KV, DIM>(q, warp_keys, head_dim, s);
     leave_scores<KV>(s, scores);
-    async_wait<at::key_slots - 1>();
+    if (at::key_slots == 1) {
+        __syncwarp();
+        start_keys<KV, DIM>(a, t, head_dim, chunk + 1, p.last, p.block[0], p.keys);
+    }
+    async_wait<1>();
     __syncwarp();
     if (is_new) patch_values<KV, DIM>(values, newest, head_dim);
     __syncthreads();
-    start_next<KV, DIM>(a, t, head_dim, p, chunk);
+    if (at::value_slots == 2) start_next<KV, DIM>(a, t, head_dim, p, chunk);
     const bool whole =
         a.n_rows == a.op.n_seqs && first >= t.keys.first && first + CHUNK - 1 <= t.keys.last;
     const float m = make_probabilities<KV>(scores, first, query.keys, q.back, a.op.cap,
                                            a.slopes ? &query.leaning : nullptr, whole, w);
-    if (at::key_slots == 1) __syncthreads(); /* the next chunk's scores use the same memory */
+    /* The next chunk's scores use the same memory. */
+    if (at::key_slots == 1 && at::value_slots == 2) __syncthreads();
     sum_probabilities<KV>(w, l);
     clear<DIM>(f);
     if constexpr (kv_traits<KV>::quantized)
         make_values_q8<DIM>(w, values, head_dim, first, t.keys, f.o);
     else
         make_values<KV, DIM>(w, values, head_dim, f.o);
+    if (at::value_slots == 1) {
+        __syncthreads();
+        start_next<KV, DIM>(a, t, head_dim, p, chunk);
+    }
 #pragma unroll
     for (int i = 0; i < 2; i++) {
         f.sum[i].m = __shfl_sync(CUDA_ALL, m, (int)threadIdx.x % 4 * 8 + 4 * i);
@@ -632,13 +648,13 @@ CUDA_KERNEL_MIN(THREADS, (layout<KV, DIM>::blocks))
 attention_decode(CUDA_ARGS(struct cargs_decode) args) {
     CUDA_SHARED(uint8_t, shared);
     const cargs_attention &a = args.attention;
-    const bool makes_rows = args.store.q != nullptr;
     using at = layout<KV, DIM>;
+    const bool makes_rows = !at::wide && args.store.q != nullptr;
     pdl_launch();
     const int head_dim = EXACT ? DIM : (int)a.head_dim, warp = (int)threadIdx.x / 32;
     task t;
-    const bool is =
-        find_task(a, blockIdx.y, SLICE, QUERIES, t) && (int)blockIdx.x < max(t.n_blocks, 1);
+    const bool is = find_slice(a, blockIdx.y, at::wide && a.tiles != 0, t) &&
+                    (int)blockIdx.x < max(t.n_blocks, 1);
     if (!is) {
         pdl_wait();
         return;
@@ -679,24 +695,33 @@ attention_decode(CUDA_ARGS(struct cargs_decode) args) {
     p.block[0] = p.block[1], p.block[1] = p.block[2], p.block[2] = block_of(a, t, s.begin + 3);
     attend_share<KV, DIM>(a, t, s, l, head_dim, p, newest,
                           reinterpret_cast<float *>(shared + at::scores_at));
-    if (s.whole ||
-        !is_last(a.done + t.index, t.n_blocks, reinterpret_cast<uint32_t *>(shared + at::last_at)))
-        return;
-    for (uint32_t i = threadIdx.x; i < t.n_queries * ((uint32_t)head_dim / 4); i += THREADS)
-        merge_query(a, t, i / ((uint32_t)head_dim / 4), i % ((uint32_t)head_dim / 4) * 4);
+    if constexpr (!at::wide) {
+        if (s.whole || !is_last(a.done + t.index, t.n_blocks,
+                                reinterpret_cast<uint32_t *>(shared + at::last_at)))
+            return;
+        const uint32_t quads = (uint32_t)head_dim / 4;
+        for (uint32_t i = threadIdx.x; i < t.n_queries * quads; i += THREADS)
+            merge_query(a, t, i / quads, i % quads * 4);
+    }
 }
 
 template <int KV> const void *decode_kernel(int dims) {
     return dims == CUDA_ATTENTION_64       ? (const void *)attention_decode<KV, 64, true>
            : dims == CUDA_ATTENTION_128    ? (const void *)attention_decode<KV, 128, true>
+           : dims == CUDA_ATTENTION_512    ? (const void *)attention_decode<KV, 512, true>
            : dims == CUDA_ATTENTION_TO_128 ? (const void *)attention_decode<KV, 128, false>
                                            : (const void *)attention_decode<KV, 256, false>;
 }
 
-template <int KV> uint32_t decode_shared(int dims) {
-    return dims == CUDA_ATTENTION_64       ? layout<KV, 64>::bytes
-           : dims == CUDA_ATTENTION_TO_256 ? layout<KV, 256>::bytes
-                                           : layout<KV, 128>::bytes;
+template <int KV, int DIM> uint32_t layout_bytes(int makes_rows) {
+    return makes_rows ? layout<KV, DIM>::bytes : layout<KV, DIM>::new_token_at;
+}
+
+template <int KV> uint32_t decode_shared(int dims, int makes_rows) {
+    return dims == CUDA_ATTENTION_64       ? layout_bytes<KV, 64>(makes_rows)
+           : dims == CUDA_ATTENTION_TO_256 ? layout_bytes<KV, 256>(makes_rows)
+           : dims == CUDA_ATTENTION_512    ? layout_bytes<KV, 512>(makes_rows)
+                                           : layout_bytes<KV, 128>(makes_rows);
 }
 
 } // namespace
@@ -708,9 +733,9 @@ const void *cuda_attention_decode_kernel(enum cuda_attention_type type,
                                          : decode_kernel<CUDA_ATTENTION_Q8>(dims);
 }
 
-uint32_t cuda_attention_decode_shared(enum cuda_attention_type type,
-                                      enum cuda_attention_dims dims) {
-    return type == CUDA_ATTENTION_F16    ? decode_shared<CUDA_ATTENTION_F16>(dims)
-           : type == CUDA_ATTENTION_BF16 ? decode_shared<CUDA_ATTENTION_BF16>(dims)
-                                         : decode_shared<CUDA_ATTENTION_Q8>(dims);
+uint32_t cuda_attention_decode_shared(enum cuda_attention_type type, enum cuda_attention_dims dims,
+                                      int makes_rows) {
+    return type == CUDA_ATTENTION_F16    ? decode_shared<CUDA_ATTENTION_F16>(dims, makes_rows)
+           : type == CUDA_ATTENTION_BF16 ? decode_shared<CUDA_ATTENTION_BF16>(dims, makes_rows)
+                                         : decode_shared<CUDA_ATTENTION_Q8>(dims, makes_rows);
 }

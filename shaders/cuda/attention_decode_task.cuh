@@ -4,7 +4,7 @@
 #ifndef INFERD_SHADERS_CUDA_ATTENTION_DECODE_TASK_CUH
 #define INFERD_SHADERS_CUDA_ATTENTION_DECODE_TASK_CUH
 
-#include "shaders/cuda/attention.cuh"
+#include "shaders/cuda/attention_tile.cuh"
 
 namespace {
 
@@ -22,11 +22,26 @@ struct task {
     seen keys; /* union over its queries */
 };
 
+/* The positions that a task's queries see, and their splits. By all lanes of a warp. */
+__device__ __forceinline__ void find_splits(const cargs_attention &a, task &t) {
+    const uint32_t lane = threadIdx.x % 32;
+    const uint32_t row = t.query / t.group + lane, end = (t.query + t.n_queries - 1) / t.group;
+    t.keys = row <= end ? seen_by(a, t.seq, t.row + row) : seen_from(-1, 0);
+    t.keys.first = __reduce_min_sync(CUDA_ALL, t.keys.first);
+    t.keys.last = __reduce_max_sync(CUDA_ALL, t.keys.last);
+    const int split = a.by_chunk ? CHUNK : CHUNK * SPAN_CHUNKS;
+    t.first_split = t.keys.last < 0 ? 0 : t.keys.first / split;
+    /* A position beyond max_context must not exceed the memory for partial results. */
+    t.n_splits =
+        t.keys.last < 0 ? 0 : min(t.keys.last / split - t.first_split + 1, (int)a.op.n_splits);
+    t.n_blocks = (t.n_splits + (int)a.block_splits - 1) / (int)a.block_splits;
+}
+
 /* Tasks of up to `slice` queries, of sequences of one row or of at most `most` queries. False:
  * another kernel's task, or none. By all lanes of a warp. */
 __device__ __forceinline__ bool find_task(const cargs_attention &a, uint32_t index, uint32_t slice,
                                           uint32_t most, task &t) {
-    const uint32_t at = index + a.op.first_task, lane = threadIdx.x % 32;
+    const uint32_t at = index + a.op.first_task;
     t.index = index;
     t.group = a.op.n_heads / a.op.n_kv_heads;
     t.query = at % a.op.n_slices * slice;
@@ -41,16 +56,22 @@ __device__ __forceinline__ bool find_task(const cargs_attention &a, uint32_t ind
     const uint32_t all = n_rows * t.group;
     if ((n_rows > 1 && all > most) || t.query >= all) return false;
     t.n_queries = min(slice, all - t.query);
-    const uint32_t row = t.query / t.group + lane, end = (t.query + t.n_queries - 1) / t.group;
-    t.keys = row <= end ? seen_by(a, t.seq, t.row + row) : seen_from(-1, 0);
-    t.keys.first = __reduce_min_sync(CUDA_ALL, t.keys.first);
-    t.keys.last = __reduce_max_sync(CUDA_ALL, t.keys.last);
-    const int split = a.by_chunk ? CHUNK : CHUNK * SPAN_CHUNKS;
-    t.first_split = t.keys.last < 0 ? 0 : t.keys.first / split;
-    /* A position beyond max_context must not exceed the memory for partial results. */
-    t.n_splits =
-        t.keys.last < 0 ? 0 : min(t.keys.last / split - t.first_split + 1, (int)a.op.n_splits);
-    t.n_blocks = (t.n_splits + (int)a.block_splits - 1) / (int)a.block_splits;
+    find_splits(a, t);
+    return true;
+}
+
+/* The block's task: of few queries, or the next slice of the tiles of sequences of many. */
+__device__ __forceinline__ bool find_slice(const cargs_attention &a, uint32_t index, bool tiles,
+                                           task &t) {
+    if (!tiles) return find_task(a, index, SLICE, QUERIES, t);
+    const uint32_t at = index + a.op.first_task;
+    tile of;
+    if (!find_tile<SLICE, QUERIES>(a, at / a.op.n_kv_heads, of)) return false;
+    t.index = index;
+    t.group = a.op.n_heads / a.op.n_kv_heads;
+    t.seq = of.seq, t.kv_head = at % a.op.n_kv_heads, t.row = of.row;
+    t.query = of.query, t.n_queries = of.n_queries;
+    find_splits(a, t);
     return true;
 }
 
@@ -63,7 +84,8 @@ __device__ uint32_t query_head(const task &t, uint32_t query) {
 }
 
 /* Index into q. */
-__device__ uint64_t query_at(const cargs_attention &a, const task &t, uint32_t query) {
+__device__ __forceinline__ uint64_t query_at(const cargs_attention &a, const task &t,
+                                             uint32_t query) {
     return ((uint64_t)query_row(t, query) * a.op.n_heads + query_head(t, query)) * a.head_dim;
 }
 
@@ -102,43 +124,56 @@ __device__ __forceinline__ void merge4(float4 &o, float4 add, merge f) {
     o.z = merged(o.z, add.z, f), o.w = merged(o.w, add.w, f);
 }
 
-/* Merges four dimensions of a query from all partial results of a task: chunks into spans (a
- * span's partial result is a span already), spans into the result. SPAN_CHUNKS chunks of the
- * positions of a span, or as many spans, are read before the first is used; missing ones are
- * replaced by empty results, whose merging changes nothing, so that no branch delays the rest. */
-__device__ __forceinline__ void merge_query(const cargs_attention &a, const task &t, uint32_t query,
-                                            uint32_t d) {
+/* Merges SPAN_CHUNKS partial results of a query, from number `base` on, into four dimensions. All
+ * are read before the first is used; those that do not exist are replaced by empty results, whose
+ * merging changes nothing, so that no branch delays the rest. */
+__device__ __forceinline__ void merge_partials(const cargs_attention &a, const task &t,
+                                               uint32_t query, uint32_t d, int base, float4 &o,
+                                               sums &total) {
     const uint32_t stride = a.n_slots * (a.v_dim + CUDA_ATTENTION_PARTIAL);
     const float *from = partial_at(a, t, 0, query);
+    float4 partial[SPAN_CHUNKS];
+    float2 ml[SPAN_CHUNKS];
+#pragma unroll
+    for (int i = 0; i < SPAN_CHUNKS; i++) {
+        const bool there = base + i >= 0 && base + i < t.n_splits;
+        const float *p = from + (there ? (uint64_t)(uint32_t)(base + i) * stride : 0);
+        partial[i] = make_float4(0, 0, 0, 0);
+        ml[i] = make_float2(NOTHING, 0);
+        if (there) partial[i] = __ldcg(reinterpret_cast<const float4 *>(p + d));
+        if (there) ml[i] = __ldcg(reinterpret_cast<const float2 *>(p + a.v_dim));
+    }
+#pragma unroll
+    for (int i = 0; i < SPAN_CHUNKS; i++)
+        merge4(o, partial[i], merge_factors(total, ml[i].x, ml[i].y));
+}
+
+__device__ __forceinline__ void store_merged(const cargs_attention &a, const task &t,
+                                             uint32_t query, uint32_t d, float4 o, sums total) {
+    const float factor = normalize_factor(total, a.sinks, query_head(t, query));
+    o.x = normalized(o.x, factor), o.y = normalized(o.y, factor);
+    o.z = normalized(o.z, factor), o.w = normalized(o.w, factor);
+    *reinterpret_cast<float4 *>(a.out + out_at(a, t, query) + d) = o;
+}
+
+/* Merges four dimensions of a query from all partial results of a task: chunks into spans (a
+ * span's partial result is a span already), spans into the result. */
+__device__ __forceinline__ void merge_query(const cargs_attention &a, const task &t, uint32_t query,
+                                            uint32_t d) {
     float4 o = make_float4(0, 0, 0, 0);
     sums total = empty_sums();
 #pragma unroll 1
     for (int base = -(t.first_split % SPAN_CHUNKS); base < t.n_splits; base += SPAN_CHUNKS) {
-        float4 partial[SPAN_CHUNKS], span = make_float4(0, 0, 0, 0);
-        float2 ml[SPAN_CHUNKS];
+        float4 span = make_float4(0, 0, 0, 0);
         sums sum = empty_sums();
-#pragma unroll
-        for (int i = 0; i < SPAN_CHUNKS; i++) {
-            const bool there = base + i >= 0 && base + i < t.n_splits;
-            const float *p = from + (there ? (uint64_t)(uint32_t)(base + i) * stride : 0);
-            partial[i] = make_float4(0, 0, 0, 0);
-            ml[i] = make_float2(NOTHING, 0);
-            if (there) partial[i] = __ldcg(reinterpret_cast<const float4 *>(p + d));
-            if (there) ml[i] = __ldcg(reinterpret_cast<const float2 *>(p + a.v_dim));
-        }
         if (!a.by_chunk) span = o, sum = total;
-#pragma unroll
-        for (int i = 0; i < SPAN_CHUNKS; i++)
-            merge4(span, partial[i], merge_factors(sum, ml[i].x, ml[i].y));
+        merge_partials(a, t, query, d, base, span, sum);
         if (a.by_chunk)
             merge4(o, span, merge_factors(total, sum.m, sum.l));
         else
             o = span, total = sum;
     }
-    const float factor = normalize_factor(total, a.sinks, query_head(t, query));
-    o.x = normalized(o.x, factor), o.y = normalized(o.y, factor);
-    o.z = normalized(o.z, factor), o.w = normalized(o.w, factor);
-    *reinterpret_cast<float4 *>(a.out + out_at(a, t, query) + d) = o;
+    store_merged(a, t, query, d, o, total);
 }
 
 } // namespace

@@ -1,8 +1,9 @@
 /* attention_plain.cu - paged attention for caches that the tensor core kernels do not take: F32,
- * heads wider than 256, unusual head dimensions and block sizes. One block per row and query head;
- * its warps take the chunks of 32 positions in turn, by their number, and their sums are merged in
- * the order of warps. Lanes are positions for scores, dimensions for values. All in f32, with an
- * order of sums of its own; no other kernel serves such a cache. */
+ * heads wider than 256 but not of 512, unusual head dimensions and block sizes, heads of 512 where
+ * multiprocessors have too little shared memory. One block per row and query head; its warps take
+ * the chunks of 32 positions in turn, by their number, and their sums are merged in the order of
+ * warps. Lanes are positions for scores, dimensions for values. All in f32, with an order of sums
+ * of its own; no other kernel of the device serves such a cache. */
 #include "shaders/cuda/attention.cuh"
 #include "shaders/cuda/kernels.h"
 

@@ -47,7 +47,7 @@ __device__ bool find_tile(const cargs_attention &a, uint32_t index, tile &t) {
     return false;
 }
 
-__device__ seen tile_keys(const cargs_attention &a, const tile &t) {
+__device__ __forceinline__ seen tile_keys(const cargs_attention &a, const tile &t) {
     uint32_t group = a.op.n_heads / a.op.n_kv_heads,
              end = t.row + (t.query + t.n_queries - 1) / group;
     seen all;

@@ -112,10 +112,16 @@ void cuda_repack_format(int type, struct cuda_repack_format *f);
 /* attention*.cu */
 const void *cuda_attention_decode_kernel(enum cuda_attention_type type,
                                          enum cuda_attention_dims dims);
-/* Bytes of shared memory of a block of attention_decode. */
-uint32_t cuda_attention_decode_shared(enum cuda_attention_type type, enum cuda_attention_dims dims);
+/* Of heads of 512 dimensions. */
+const void *cuda_attention_decode_merge_kernel(void);
+/* Bytes of shared memory of a block of attention_decode; with makes_rows it stores K and V too. */
+uint32_t cuda_attention_decode_shared(enum cuda_attention_type type, enum cuda_attention_dims dims,
+                                      int makes_rows);
 const void *cuda_attention_prefill_kernel(enum cuda_attention_type type,
                                           enum cuda_attention_dims dims);
+/* attention_prefill of heads of 512 dimensions: queries of a tile, bytes of shared memory. */
+uint32_t cuda_attention_wide_tile(enum cuda_attention_type type);
+uint32_t cuda_attention_wide_shared(enum cuda_attention_type type);
 const void *cuda_attention_plain_kernel(void);
 /* For type F16 or BF16, n_groups (1..CUDA_LATENT_GROUPS) groups of 8 queries. */
 const void *cuda_attention_latent_kernel(enum cuda_attention_type type, uint32_t n_groups);

@@ -8,7 +8,8 @@
  * pieces of row r at (i ^ r % 8), the whole aligned to 1024 bytes; step j of its four is the
  * columns from 16 j on.
  * wgmma_rows_f16 and _bf16, of 64 columns: b lies row by row, not transposed, 128 bytes each,
- * pieces and alignment the same.
+ * pieces and alignment the same. wgmma_shared_f16: so does b, and a's columns from 16 j on lie in
+ * shared memory, row by row as b of wgmma_f16.
  * (PTX ISA, "asynchronous warpgroup level matrix instructions": matrix descriptors, 128-byte
  * swizzling) */
 #ifndef INFERD_SHADERS_CUDA_WGMMA_CUH
@@ -61,6 +62,13 @@ __device__ __forceinline__ void wgmma_rows_f16(float d[8][4], const uint32_t a[4
 __device__ __forceinline__ void wgmma_rows_bf16(float d[8][4], const uint32_t a[4],
                                                 const unsigned char *b) {
     wgmma_rows<true>(d, a, b);
+}
+
+__device__ __forceinline__ void wgmma_shared_f16(float d[8][4], const unsigned char *a, int j,
+                                                 const unsigned char *b) {
+    uint32_t lane = threadIdx.x % 32, row = threadIdx.x / 32 % 4 * 16 + lane % 16, v[4];
+    ldmatrix4(v, a + row * 128 + ((2 * j + lane / 16) ^ row % 8) * 16);
+    wgmma_rows<false>(d, v, b);
 }
 
 #else
@@ -158,6 +166,17 @@ __device__ __forceinline__ void wgmma_rows_f16(float d[8][4], const uint32_t a[4
 __device__ __forceinline__ void wgmma_rows_bf16(float d[8][4], const uint32_t a[4],
                                                 const unsigned char *b) {
     WGMMA_ROWS("bf16");
+}
+
+__device__ __forceinline__ void wgmma_shared_f16(float d[8][4], const unsigned char *a, int j,
+                                                 const unsigned char *b) {
+    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, 1, 0;\n"
+                 "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 "
+                 "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, "
+                 "%18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
+                 "%32, %33, p, 1, 1, 0, 1;\n}"
+                 : WGMMA_D4(0), WGMMA_D4(4)
+                 : "l"(wgmma_matrix(a, j)), "l"(wgmma_rows_matrix(b)));
 }
 #endif
 

@@ -1,10 +1,10 @@
 /* bench_attention.c - paged attention on a GPU: bytes of K and V per second in decode, with blocks
  * in random order and contiguous; operations per second in prefill; the store of K and V, alone and
- * in one launch with attention; latent rows (multi-head latent attention) of 576 dimensions. 32
- * query heads unless it says otherwise, blocks of 16 tokens. Runs a CUDA graph of many calls, each
- * over different blocks, so that data comes from memory and launches cost no time.
- * usage: bench_attention [quick|all|latent]     quick: small shapes once, for the simulator; all:
- * every type and size; latent: only latent rows */
+ * in one launch with attention; latent rows (multi-head latent attention) of 576 dimensions; wide
+ * heads, of 256 and 512. 32 query heads unless it says otherwise, blocks of 16 tokens. Runs a CUDA
+ * graph of many calls, each over different blocks, so that data comes from memory and launches cost
+ * no time. usage: bench_attention [quick|all|latent|wide]     quick: small shapes once, for the
+ * simulator; all: every type and size; latent, wide: only latent rows, only wide heads */
 #include "core/backend/cuda/ops_int.h"
 #include "core/base/log.h"
 #include "tests/support/rng.h"
@@ -346,10 +346,41 @@ static void bench_latent(struct bench *b, bool quick) {
                                               .shuffled = true});
 }
 
+/* Wide heads as Gemma 4 has them: 512 in layers without a window, 256 in those with one of 1,024
+ * tokens (here the whole context). Heads of 26B-A4B; two cases of 31B's and one of E2B's. */
+static void bench_wide(struct bench *b, bool quick) {
+    static const struct {
+        uint32_t dim, heads, kv_heads, n_seqs, rows, context;
+        int type;
+    } cases[] = {
+        {512, 16, 2, 1, 1, 4096, QTYPE_F16},     {512, 16, 2, 1, 1, 32768, QTYPE_F16},
+        {512, 16, 2, 8, 1, 8192, QTYPE_F16},     {512, 16, 2, 32, 1, 4096, QTYPE_F16},
+        {512, 16, 2, 128, 1, 2048, QTYPE_F16},   {512, 16, 2, 32, 1, 4096, QTYPE_BF16},
+        {512, 16, 2, 1, 1, 4096, QTYPE_Q8_0},    {512, 16, 2, 32, 1, 4096, QTYPE_Q8_0},
+        {512, 32, 4, 32, 1, 4096, QTYPE_F16},    {512, 8, 1, 1, 1, 4096, QTYPE_F16},
+        {512, 16, 2, 1, 2048, 2048, QTYPE_F16},  {512, 16, 2, 1, 512, 8192, QTYPE_F16},
+        {512, 16, 2, 1, 2048, 2048, QTYPE_BF16}, {512, 16, 2, 1, 2048, 2048, QTYPE_Q8_0},
+        {512, 32, 4, 1, 2048, 2048, QTYPE_F16},  {256, 16, 8, 1, 1, 1024, QTYPE_F16},
+        {256, 16, 8, 32, 1, 1024, QTYPE_F16},    {256, 16, 8, 32, 1, 1024, QTYPE_Q8_0},
+        {256, 16, 8, 1, 2048, 2048, QTYPE_F16},
+    };
+    for (uint32_t i = 0; i < (quick ? 1 : sizeof cases / sizeof *cases); i++)
+        bench(b, &(struct bench_case){.what = ATTENTION,
+                                      .type = cases[i].type,
+                                      .kv_heads = cases[i].kv_heads,
+                                      .dim = cases[i].dim,
+                                      .heads = cases[i].heads,
+                                      .n_seqs = cases[i].n_seqs,
+                                      .rows = cases[i].rows,
+                                      .context = cases[i].context,
+                                      .shuffled = true});
+}
+
 int main(int argc, char **argv) {
     bool quick = argc > 1 && strcmp(argv[1], "quick") == 0;
     bool all = argc > 1 && strcmp(argv[1], "all") == 0;
     bool latent = argc > 1 && strcmp(argv[1], "latent") == 0;
+    bool wide = argc > 1 && strcmp(argv[1], "wide") == 0, some = latent || wide;
     struct backend_config config = {.name = "cuda", .max_rows = MAX_ROWS, .max_cols = 64};
     struct bench b = {.n_runs = quick ? 1 : 10};
     const uint64_t row = (uint64_t)HEADS * MAX_DIM * sizeof(float);
@@ -367,11 +398,12 @@ int main(int argc, char **argv) {
     b.v = filled(b.c, MAX_ROWS * row, 0x3c);
     b.inv_freq = filled(b.c, MAX_DIM / 2 * sizeof(float), 0x3c);
     if (b.copy > 0) printf("a copy: %.1f GB/s\n", b.copy * 1e-9);
-    if (!latent) bench_decode(&b, quick);
-    if (!latent) bench_store(&b, quick);
+    if (!some) bench_decode(&b, quick);
+    if (!some) bench_store(&b, quick);
     if (all) bench_many(&b);
-    if (!quick && !latent) bench_prefill(&b, all);
-    bench_latent(&b, quick);
+    if (!quick && !some) bench_prefill(&b, all);
+    if (!wide) bench_latent(&b, quick);
+    if (!latent) bench_wide(&b, quick);
     backend_buf *const bufs[] = {b.q, b.out, b.k, b.v, b.inv_freq};
     for (uint32_t i = 0; i < sizeof bufs / sizeof *bufs; i++)
         cuda_buf_free(bufs[i]);

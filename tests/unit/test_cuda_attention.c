@@ -69,6 +69,9 @@ static void test_bits(void) {
         {{5, 1, 80, 32, QTYPE_F16}, {.softcap = 20}},
         {{2, 2, 64, 16, QTYPE_Q8_0}, {0}},
         {{20, 1, 64, 16, QTYPE_F16}, {.window = 129}},
+        {{8, 1, 512, 16, QTYPE_F16}, {0}},
+        {{6, 2, 512, 32, QTYPE_BF16}, {.window = 300, .sinks = true}},
+        {{4, 1, 512, 16, QTYPE_Q8_0}, {.window = 70, .softcap = 20}},
     };
     backend *be = open_cuda();
     be_rng.state = 61;
@@ -129,7 +132,7 @@ static void check_batch(backend *be, const struct shape *s, uint32_t n_seqs, uin
     CHECK(backend_paged_attention(be, &op) == 0);
     be_get(be, op.out, all, n_seqs * width);
     for (uint32_t i = 0; i < n_seqs; i++) {
-        static const float zeros[MAX_HEADS * 256];
+        static const float zeros[MAX_HEADS * 512];
         CHECK_MSG(memcmp(all + i * width, pos[i] < 0 ? zeros : one, width * 4) == 0,
                   "sequence %u of %u", i, n_seqs);
     }
@@ -148,17 +151,20 @@ static void test_batches(void) {
     uint64_t before = be_dispatches(be, "attention_decode");
     check_batch(be, &(struct shape){16, 1, 256, 16, QTYPE_F16}, 70, 4096); /* two passes */
     CHECK(be_dispatches(be, "attention_decode") == before + 3);
+    check_batch(be, &(struct shape){8, 1, 512, 16, QTYPE_Q8_0}, 9, 72);
+    CHECK(be_dispatches(be, "attention_plain") == 0);
     backend_close(be);
 }
 
 /* Keys after a row's position, and other sequences' K and V in its tile's last chunk, do not count,
  * however large they are. */
 static void test_hidden_values(void) {
-    static const int kinds[] = {QTYPE_F16, QTYPE_BF16, QTYPE_F16};
+    static const int kinds[] = {QTYPE_F16, QTYPE_BF16, QTYPE_F16, QTYPE_F16};
+    static const uint32_t dims[] = {128, 128, 80, 512};
     backend *be = open_cuda();
     be_rng.state = 81;
-    for (int k = 0; k < 3; k++) {
-        const struct shape s = {4, 1, k == 2 ? 80 : 128, 16, kinds[k]};
+    for (int k = 0; k < 4; k++) {
+        const struct shape s = {4, 1, dims[k], 16, kinds[k]};
         uint64_t width = (uint64_t)s.n_heads * s.head_dim;
         struct scene c;
         struct rows r;
@@ -337,20 +343,22 @@ static void test_steps(void) {
             free(got[0][j]), free(got[1][j]), free(qkv[j]);
         free_scene(&c);
     }
-    CHECK(be_dispatches(be, "rope_store") == sizeof cases / sizeof *cases);
+    /* One case wants more shared memory than some GPUs have. */
+    const uint64_t apart = be_dispatches(be, "rope_store") - sizeof cases / sizeof *cases;
+    CHECK(apart <= 1);
     backend_close(be);
 }
 
 /* ---- errors ---- */
 
 static void test_errors(void) {
-    static const uint32_t dims[] = {64, 128, 96, 256};
+    static const uint32_t dims[] = {64, 128, 96, 256, 512};
     backend *be = open_cuda();
     be_rng.state = 91;
     printf("     largest error of out, |V| < 1\n");
     for (int t = 0; t < N_TYPES; t++) {
         double worst = 0;
-        for (int d = 0; d < (be_quick ? 1 : 4); d++) {
+        for (int d = 0; d < (be_quick ? 1 : 5); d++) {
             const struct shape s = {4, 1, dims[d], 16, types[t]};
             uint64_t width = (uint64_t)s.n_heads * s.head_dim;
             struct scene c;

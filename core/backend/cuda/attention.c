@@ -4,8 +4,9 @@
  * Sequences with few queries: attention_decode divides them into tasks and a task's positions into
  * KV splits (flash decoding): spans of 1,024 tokens, or chunks of 64 if there are too few spans to
  * fill the device. One launch takes as many tasks as their partial results fit into the scratch; a
- * row's result does not depend on it. All other sequences: attention_prefill. Only the device knows
- * how many there are of each, unless every sequence has one row. */
+ * row's result does not depend on it. All other sequences: attention_prefill, or attention_decode
+ * again if a tile of wide heads does not fit the shared memory. Only the device knows how many
+ * there are of each, unless every sequence has one row. */
 #include "core/backend/cuda/ops_int.h"
 
 #include "shaders/cuda/kernels.h"
@@ -13,10 +14,11 @@
 #define PARTIAL_BYTES (UINT64_C(64) << 20)
 
 enum {
-    MAX_DIM = 256, /* head dimension on the tensor cores */
-    QUARTER = 16,  /* tokens: attention.cuh */
+    MAX_DIM = 256,  /* head dimension on the tensor cores; */
+    WIDE_DIM = 512, /* or this */
+    QUARTER = 16,   /* tokens: attention.cuh */
     MAX_GRID_Y = 65535,
-    DECODE_BLOCKS = 3 /* blocks of attention_decode per multiprocessor */
+    DECODE_BLOCKS = 3 /* most blocks of attention_decode per multiprocessor */
 };
 
 static const float log2_e = 1.44269504088896340736f;
@@ -26,13 +28,6 @@ int cuda_attention_scratch(struct cuda_backend *c, const struct backend_config *
     /* Partial results, then counts of finished blocks, which the kernels leave at 0. */
     return cuda_scratch_new(c, CUDA_SCRATCH_PARTIALS, PARTIAL_BYTES + MAX_GRID_Y * sizeof(uint32_t),
                             e);
-}
-
-/* Can the tensor core kernels read this cache? */
-static bool is_tiled(const struct backend_kv *kv) {
-    return kv->kv_type != QTYPE_F32 && !kv->v_dim && kv->head_dim % 16 == 0 &&
-           kv->head_dim <= MAX_DIM && kv->block_tokens % QUARTER == 0 &&
-           (kv->block_tokens & (kv->block_tokens - 1)) == 0;
 }
 
 static struct cargs_attention attention_args(struct cuda_backend *c,
@@ -112,10 +107,32 @@ static enum cuda_attention_type kernel_type(const struct backend_kv *kv) {
 }
 
 static enum cuda_attention_dims kernel_dims(const struct backend_kv *kv) {
-    return kv->head_dim == 64    ? CUDA_ATTENTION_64
-           : kv->head_dim == 128 ? CUDA_ATTENTION_128
-           : kv->head_dim < 128  ? CUDA_ATTENTION_TO_128
-                                 : CUDA_ATTENTION_TO_256;
+    return kv->head_dim == 64        ? CUDA_ATTENTION_64
+           : kv->head_dim == 128     ? CUDA_ATTENTION_128
+           : kv->head_dim < 128      ? CUDA_ATTENTION_TO_128
+           : kv->head_dim <= MAX_DIM ? CUDA_ATTENTION_TO_256
+                                     : CUDA_ATTENTION_512;
+}
+
+static bool is_wide(const struct backend_kv *kv) {
+    return kv->head_dim == WIDE_DIM;
+}
+
+static uint32_t decode_shared(const struct backend_kv *kv, bool makes_rows) {
+    return cuda_attention_decode_shared(kernel_type(kv), kernel_dims(kv), makes_rows);
+}
+
+/* Can the tensor core kernels read this cache? Those of 512 dimensions want much shared memory. */
+static bool is_tiled(const struct cuda_backend *c, const struct backend_kv *kv) {
+    return kv->kv_type != QTYPE_F32 && !kv->v_dim && kv->head_dim % 16 == 0 &&
+           (kv->head_dim <= MAX_DIM || is_wide(kv)) && kv->block_tokens % QUARTER == 0 &&
+           (kv->block_tokens & (kv->block_tokens - 1)) == 0 &&
+           decode_shared(kv, false) <= c->features.shared;
+}
+
+/* Can attention_decode also store K and V? */
+static bool makes_rows(const struct cuda_backend *c, const struct backend_kv *kv) {
+    return is_tiled(c, kv) && !is_wide(kv) && decode_shared(kv, true) <= c->features.shared;
 }
 
 /* ---- sequences with few queries ---- */
@@ -125,9 +142,10 @@ struct decode_kernel {
     const void *kernel, *merge; /* merge NULL: kernel merges partial results */
     const char *name;
     uint32_t threads, shared, args_bytes;
-    uint32_t slice;  /* most queries of a block */
-    uint32_t most;   /* queries of a sequence of several rows */
-    uint32_t blocks; /* of a multiprocessor at once */
+    uint32_t merge_threads, merge_ranks; /* of a block; threads that share four dimensions */
+    uint32_t slice;                      /* most queries of a block */
+    uint32_t most;                       /* queries of a sequence of several rows */
+    uint32_t blocks;                     /* of a multiprocessor at once */
 };
 
 struct decode {
@@ -175,25 +193,26 @@ static int launch_decode(struct cuda_backend *c, const struct decode *d, uint32_
 static int launch_merge(struct cuda_backend *c, const struct decode *d, uint32_t n) {
     const struct cargs_attention *a = &d->all.attention;
     const uint32_t quads = a->n_slots * (a->v_dim / 4);
+    const uint32_t cols = d->k.merge_threads / (a->by_chunk ? d->k.merge_ranks : 1);
     return cuda_launch(c, &(struct cuda_launch){
                               .kernel = d->k.merge,
                               .name = "attention_merge",
                               .args = a,
                               .args_bytes = sizeof *a,
-                              .grid = {cuda_div_up(quads, CUDA_LATENT_MERGE_THREADS), n},
-                              .threads = CUDA_LATENT_MERGE_THREADS,
+                              .grid = {cuda_div_up(quads, cols), n},
+                              .threads = d->k.merge_threads,
                               .read = n * task_bytes(d),
                               .written = (uint64_t)n * quads * 4 * sizeof(float),
                           });
 }
 
 /* Splits by span if that makes more blocks than there are multiprocessors (of latent rows, whose
- * partial results are as large as half a chunk, half as many); otherwise by chunk, with as many
- * chunks per block as let all blocks run at once. */
+ * partial results are as large as half a chunk, half as many; of wide heads, a third); otherwise by
+ * chunk, with as many chunks per block as let all blocks run at once. */
 static void choose_splits(const struct cuda_backend *c, struct decode *d) {
     struct cargs_attention *args = &d->all.attention;
     const uint64_t n_sms = (uint64_t)c->features.n_sms;
-    const uint64_t least = args->v_of_k ? n_sms : 3 * n_sms;
+    const uint64_t least = args->v_of_k ? n_sms : is_wide(&d->a->kv) ? 2 * n_sms / 3 : 3 * n_sms;
     uint32_t spans = most_splits(d->a, d->k.most, CUDA_ATTENTION_CHUNK * CUDA_ATTENTION_SPAN);
     args->by_chunk = 2 * (uint64_t)d->n_tasks * spans < least;
     args->op.n_splits = args->by_chunk ? most_splits(d->a, d->k.most, CUDA_ATTENTION_CHUNK) : spans;
@@ -216,6 +235,10 @@ static int attend_divided(struct cuda_backend *c, struct decode *d) {
     args->op.n_slices = cuda_div_up(queries, d->k.slice);
     args->n_slots = queries < d->k.slice ? queries : d->k.slice;
     d->n_tasks = a->n_seqs * a->kv.n_kv_heads * args->op.n_slices;
+    if (args->tiles) {
+        args->n_slots = d->k.slice;
+        d->n_tasks = a->kv.n_kv_heads * (a->n_rows * group / d->k.slice + a->n_seqs);
+    }
     choose_splits(c, d);
     uint64_t most = args->op.n_splits > 1 ? PARTIAL_BYTES / task_bytes(d) : d->n_tasks;
     if (!most) return ERR_UNSUPPORTED;
@@ -231,22 +254,34 @@ static int attend_divided(struct cuda_backend *c, struct decode *d) {
     return 0;
 }
 
-/* store: NULL, or the rope and store that the kernel does first. */
+/* Blocks of a multiprocessor at once; a block's shared memory costs the device 1 KiB more. */
+static uint32_t blocks_that_fit(const struct cuda_backend *c, uint32_t shared) {
+    const uint32_t n = (c->features.shared + 1024) / (shared + 1024);
+    return n < DECODE_BLOCKS ? n : DECODE_BLOCKS;
+}
+
+/* store: NULL, or the rope and store that the kernel does first. tiles: the sequences of many
+ * queries instead of the others. */
 static int attend_decode(struct cuda_backend *c, const struct op_paged_attention *a,
-                         const struct cargs_rope_store *store) {
+                         const struct cargs_rope_store *store, bool tiles) {
     const enum cuda_attention_type type = kernel_type(&a->kv);
     const enum cuda_attention_dims dims = kernel_dims(&a->kv);
+    const uint32_t shared = decode_shared(&a->kv, store != NULL);
     struct decode d = {.a = a,
                        .k = {.kernel = cuda_attention_decode_kernel(type, dims),
+                             .merge = is_wide(&a->kv) ? cuda_attention_decode_merge_kernel() : NULL,
+                             .merge_threads = 32 * CUDA_ATTENTION_WARPS,
+                             .merge_ranks = CUDA_ATTENTION_MERGE_RANKS,
                              .name = "attention_decode",
                              .threads = 32 * CUDA_ATTENTION_WARPS,
-                             .shared = cuda_attention_decode_shared(type, dims),
+                             .shared = shared,
                              .args_bytes = sizeof d.all,
                              .slice = CUDA_ATTENTION_SLICE,
                              .most = CUDA_ATTENTION_QUERIES,
-                             .blocks = DECODE_BLOCKS},
+                             .blocks = blocks_that_fit(c, shared)},
                        .all.attention = attention_args(c, a)};
     if (store) d.all.store = *store;
+    d.all.attention.tiles = tiles;
     return attend_divided(c, &d);
 }
 
@@ -296,6 +331,8 @@ static int attend_latent(struct cuda_backend *c, const struct op_paged_attention
     struct decode d = {.a = a,
                        .k = {.kernel = cuda_attention_latent_kernel(type, n_groups),
                              .merge = cuda_attention_latent_merge_kernel(),
+                             .merge_threads = CUDA_LATENT_MERGE_THREADS,
+                             .merge_ranks = 1,
                              .name = "attention_latent",
                              .threads = 32 * CUDA_LATENT_WARPS,
                              .shared = cuda_attention_latent_shared(type, n_groups, n_stages),
@@ -324,33 +361,38 @@ static uint32_t prefill_shared(const struct backend_kv *kv, uint32_t n_stages) {
 
 static int attend_prefill(struct cuda_backend *c, const struct op_paged_attention *a) {
     struct cargs_attention args = attention_args(c, a);
+    const enum cuda_attention_type type = kernel_type(&a->kv);
+    const bool wide = is_wide(&a->kv);
     uint64_t queries = (uint64_t)a->n_rows * (a->n_heads / a->kv.n_kv_heads);
     uint64_t rows = (uint64_t)a->n_rows * a->n_heads * a->kv.head_dim * sizeof(float);
+    const uint32_t tile = wide ? cuda_attention_wide_tile(type) : CUDA_ATTENTION_TILE;
     for (args.n_stages = 3; args.n_stages > 1; args.n_stages--)
         if (prefill_shared(&a->kv, args.n_stages) <= c->features.shared) break;
-    return cuda_launch(
-        c, &(struct cuda_launch){
-               .kernel = cuda_attention_prefill_kernel(kernel_type(&a->kv), kernel_dims(&a->kv)),
-               .name = "attention_prefill",
-               .args = &args,
-               .args_bytes = sizeof args,
-               .grid = {a->kv.n_kv_heads, (uint32_t)(queries / CUDA_ATTENTION_TILE) + a->n_seqs},
-               .threads = 2 * CUDA_ATTENTION_TILE,
-               .shared = prefill_shared(&a->kv, args.n_stages),
-               .read = rows,
-               .written = rows,
-           });
+    if (wide && cuda_attention_wide_shared(type) > c->features.shared)
+        return attend_decode(c, a, NULL, true);
+    return cuda_launch(c, &(struct cuda_launch){
+                              .kernel = cuda_attention_prefill_kernel(type, kernel_dims(&a->kv)),
+                              .name = "attention_prefill",
+                              .args = &args,
+                              .args_bytes = sizeof args,
+                              .grid = {a->kv.n_kv_heads, (uint32_t)(queries / tile) + a->n_seqs},
+                              .threads = 2 * CUDA_ATTENTION_TILE,
+                              .shared = wide ? cuda_attention_wide_shared(type)
+                                             : prefill_shared(&a->kv, args.n_stages),
+                              .read = rows,
+                              .written = rows,
+                          });
 }
 
 int cuda_paged_attention(backend *be, const struct op_paged_attention *a) {
     struct cuda_backend *c = cuda_of(be);
     if (!cuda_kv_fits(&a->kv)) return ERR_UNSUPPORTED;
     if (is_latent(&a->kv)) return attend_latent(c, a);
-    if (!is_tiled(&a->kv)) return launch_plain(c, a);
+    if (!is_tiled(c, &a->kv)) return launch_plain(c, a);
     /* A single sequence belongs to one of the two kernels. */
     bool many = (uint64_t)a->n_rows * (a->n_heads / a->kv.n_kv_heads) > CUDA_ATTENTION_QUERIES;
     int rc = a->n_rows > a->n_seqs && many ? attend_prefill(c, a) : 0;
-    return rc || (a->n_seqs == 1 && a->n_rows > 1 && many) ? rc : attend_decode(c, a, NULL);
+    return rc || (a->n_seqs == 1 && a->n_rows > 1 && many) ? rc : attend_decode(c, a, NULL, false);
 }
 
 int cuda_store_attend(backend *be, const struct op_store_attend *both) {
@@ -359,8 +401,9 @@ int cuda_store_attend(backend *be, const struct op_store_attend *both) {
     int rc = cuda_rope_args(&both->store, &args);
     if (rc) return rc;
     /* With one row per sequence no other row reads what a row stores. */
-    if (is_tiled(&a->kv) && both->store.k && !both->store.v_normed && a->n_rows == a->n_seqs &&
-        args.q_norm_kind != ARGS_NORM_ROW && args.k_norm_kind != ARGS_NORM_ROW)
-        return attend_decode(cuda_of(be), a, &args);
+    if (makes_rows(cuda_of(be), &a->kv) && both->store.k && !both->store.v_normed &&
+        a->n_rows == a->n_seqs && args.q_norm_kind != ARGS_NORM_ROW &&
+        args.k_norm_kind != ARGS_NORM_ROW)
+        return attend_decode(cuda_of(be), a, &args, false);
     return backend_store_attend_parts(be, both);
 }

@@ -543,7 +543,7 @@ static inline void prefetch_l2(const void *) {}
 
 /* ---- memory that another process's kernel reads or writes meanwhile (sim_memory.c) ---- */
 
-static inline void peer_store(uint32_t *slot, float a, float b, uint32_t mark) {
+CUDASIM_UNSEEN static inline void peer_store(uint32_t *slot, float a, float b, uint32_t mark) {
     const uint64_t halves[2] = {__float_as_uint(a) | (uint64_t)mark << 32,
                                 __float_as_uint(b) | (uint64_t)mark << 32};
     cudasim_access(slot, 16, 1);
@@ -551,7 +551,8 @@ static inline void peer_store(uint32_t *slot, float a, float b, uint32_t mark) {
     __atomic_store_n((uint64_t *)slot + 1, halves[1], __ATOMIC_RELEASE);
 }
 
-static inline bool peer_load(const uint32_t *slot, uint32_t mark, float *a, float *b) {
+CUDASIM_UNSEEN static inline bool peer_load(const uint32_t *slot, uint32_t mark, float *a,
+                                            float *b) {
     const uint64_t first = __atomic_load_n((const uint64_t *)slot, __ATOMIC_ACQUIRE);
     const uint64_t second = __atomic_load_n((const uint64_t *)slot + 1, __ATOMIC_ACQUIRE);
     cudasim_access(slot, 16, 1);
@@ -562,12 +563,12 @@ static inline bool peer_load(const uint32_t *slot, uint32_t mark, float *a, floa
     return false;
 }
 
-static inline void mark_set(uint32_t *at, uint32_t mark) {
+CUDASIM_UNSEEN static inline void mark_set(uint32_t *at, uint32_t mark) {
     cudasim_access(at, 4, 1);
     __atomic_store_n(at, mark, __ATOMIC_RELEASE);
 }
 
-static inline bool mark_is(const uint32_t *at, uint32_t mark) {
+CUDASIM_UNSEEN static inline bool mark_is(const uint32_t *at, uint32_t mark) {
     cudasim_access(at, 4, 1);
     if (__atomic_load_n(at, __ATOMIC_ACQUIRE) == mark) return true;
     sched_yield();
@@ -578,7 +579,7 @@ static inline float4 peer_load4(const float *at) {
     return *reinterpret_cast<const float4 *>(at);
 }
 
-static inline uint32_t host_load(const uint32_t *p) {
+CUDASIM_UNSEEN static inline uint32_t host_load(const uint32_t *p) {
     return __atomic_load_n(p, __ATOMIC_RELAXED);
 }
 
