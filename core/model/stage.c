@@ -32,10 +32,10 @@ static int check_family(const struct model_hparams *hp, err *e) {
     bool shares = false;
     for (uint32_t i = 0; i < hp->n_layers; i++)
         shares |= (hp->layers[i] & MODEL_LAYER_SHARED_KV) != 0;
-    const char *why = hp->encoder.on            ? "encoders"
-                      : hp->gemma4.n_per_layer  ? "models with per-layer embeddings"
-                      : hp->gemma4.on || shares ? "models whose layers share K and V"
-                                                : NULL;
+    const char *why = hp->encoder.on           ? "encoders"
+                      : hp->gemma4.n_per_layer ? "models with per-layer embeddings"
+                      : shares                 ? "models whose layers share K and V"
+                                               : NULL;
     if (!why) return 0;
     return err_set_param(e, ERR_UNSUPPORTED, "n_stages",
                          "%s (%s) cannot be split into stages: they run in one process", why,

@@ -163,7 +163,8 @@ static void test_answers(void) {
         const char *path;
         uint32_t n_stages, n_ranks;
     } cases[] = {
-        /* Dense; recurrent layers; windows; experts; FFN beside attention; odd numbers of ranks. */
+        /* Dense; recurrent layers; windows; experts; FFN beside attention; layers with heads of
+         * their own; odd numbers of ranks. */
         {demo, 3, 1},
         {demo, 3, 2},
         {"tests/golden/arch/qwen35-tied/hf", 2, 2},
@@ -171,6 +172,8 @@ static void test_answers(void) {
         {"tests/golden/arch/gpt-oss/hf", 2, 2},
         {"tests/golden/arch/gemma2/hf", 2, 2},
         {"tests/golden/arch/cohere2/hf", 2, 2},
+        {"tests/golden/arch/gemma4-moe/hf", 2, 1},
+        {"tests/golden/arch/gemma4/hf", 2, 1},
         {"tests/golden/arch/qwen2moe/hf", 2, 3},
         {"tests/golden/arch/gpt2/hf", 2, 3},
     };
