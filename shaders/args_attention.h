@@ -207,7 +207,8 @@ enum {
     CUDA_LATENT_V_DIM = 512,  /* of V, the first of K's */
     CUDA_LATENT_GROUPS = 3,   /* most groups of 8 queries of a block */
     CUDA_LATENT_QUERIES = 64, /* most of a sequence of several rows whose positions are divided */
-    CUDA_LATENT_WARPS = 8,    /* of a block */
+    CUDA_LATENT_WARPS = 12,   /* of a block */
+    CUDA_LATENT_RING = 12,    /* most quarters of a chunk (16 tokens) in shared memory */
     CUDA_LATENT_MERGE_THREADS = 64
 };
 
@@ -233,7 +234,7 @@ struct cargs_attention {
     uint32_t first_row;                         /* attention_plain's */
     uint32_t block_splits;                      /* of a block */
     uint32_t by_chunk;                          /* a KV split is a chunk; else a span */
-    uint32_t n_stages; /* of attention_prefill: 1..3; attention_latent: 1..2 */
+    uint32_t n_stages; /* attention_prefill: 1..3; attention_latent: quarters of chunks, 4.. */
     uint32_t v_dim;    /* dimensions of a head of V and of out */
     uint32_t v_of_k;   /* V is the head of K */
     uint32_t tiles;    /* sequences of many queries, in attention_latent, attention_decode */

@@ -1,11 +1,12 @@
 /* attention_latent.cu - paged attention over latent rows (multi-head latent attention): all query
  * heads share one KV head whose V is the head of K. A block has up to 24 queries of a sequence
  * (N groups of 8), so that a row is read from memory once for that many heads, and both as K and as
- * V from shared memory, where a chunk lies as in the pool: dimensions by tokens. It takes its
- * chunks one after the other, in three phases between barriers:
- *   scores         each warp has 16 tokens and half of the dimensions
- *   probabilities  each warp has N of the queries and adds the halves
- *   values         each warp has 64 dimensions of V
+ * V from shared memory. Its warps have three roles and meet at barriers in shared memory, so that
+ * copies, scores and values of different chunks overlap:
+ *   producers    copy quarters of chunks into a ring
+ *   score warps  each has two quarters and half of the dimensions of a chunk's scores, then 2 N of
+ *                the queries, whose halves it adds and makes probabilities of
+ *   value warps  each has 128 dimensions of V, and what is kept of the chunks so far
  * The same kernel serves decode steps (a task's positions are divided among blocks, attention_
  * decode_task.cuh) and prompts (tiles of 24 queries, whose block walks all chunks): products stay
  * absorbed there, because only so a row has the same bits in both.
@@ -19,112 +20,206 @@
 namespace {
 
 enum {
-    WARPS = CUDA_LATENT_WARPS,
-    THREADS = 32 * WARPS,
+    SCORE_WARPS = 4,
+    VALUE_WARPS = 4,
+    FIRST_PRODUCER = SCORE_WARPS + VALUE_WARPS,
+    PRODUCERS = CUDA_LATENT_WARPS - FIRST_PRODUCER,
+    THREADS = 32 * CUDA_LATENT_WARPS,
     DIM = CUDA_LATENT_DIM,
     V_DIM = CUDA_LATENT_V_DIM,
     HALF = DIM / 2,
-    STEPS = HALF / 16,         /* products of a warp's scores */
-    TILES = V_DIM / 16 / WARPS /* of a warp's values */
+    STEPS = HALF / 16,                /* products of a warp's scores */
+    TILES = V_DIM / 16 / VALUE_WARPS, /* of a warp's values */
+    QUARTERS = CHUNK / QUARTER,
+    RING = CUDA_LATENT_RING /* most quarters in shared memory */
 };
 
-/* ---- shared memory: stages, scores of both halves, probabilities, facts of the queries, the low
- * parts of queries ---- */
+/* Tiles whose values of a chunk a warp has in registers at a time. */
+template <int N> constexpr int pass_tiles = N > 2 ? 2 : 4;
+
+/* ---- shared memory: the ring of quarters; scores of both halves; of two chunks the probabilities,
+ * and m and l; facts of the queries; barriers; the low parts of queries ---- */
+
+/* up: the power of two by which a rounded query is multiplied; back undoes it. */
+struct facts {
+    seen keys;
+    float up, back;
+};
 
 template <int KV, int N> struct layout {
     static constexpr uint32_t slots = 8 * N;
-    static constexpr uint32_t stage_bytes = DIM * 128;
+    static constexpr uint32_t quarter_bytes = DIM * QUARTER * 2;
     /* Pitches keep neighbouring queries in different banks. */
     static constexpr uint32_t score_pitch = CHUNK + 4;            /* floats */
     static constexpr uint32_t probability_pitch = 2 * CHUNK + 16; /* bytes */
     static constexpr uint32_t low_pitch = 2 * DIM + 16;
-    static constexpr uint32_t scores_at = 0;
     static constexpr uint32_t probabilities_at = 2 * slots * score_pitch * 4;
-    static constexpr uint32_t facts_at = probabilities_at + slots * probability_pitch;
-    static constexpr uint32_t low_at = facts_at + slots * 5 * 4;
+    static constexpr uint32_t sums_at = probabilities_at + 2 * slots * probability_pitch;
+    static constexpr uint32_t facts_at = sums_at + 2 * slots * (uint32_t)sizeof(sums);
+    static constexpr uint32_t bars_at = facts_at + slots * (uint32_t)sizeof(facts);
+    static constexpr uint32_t low_at = bars_at + (2 * RING + 6) * 8;
     static constexpr uint32_t bytes =
         low_at + (kv_traits<KV>::q_parts == 2 ? slots * low_pitch : 0);
 };
 
-/* Of the block's queries. */
-struct facts {
-    merge *merges;    /* of the chunk or the span */
-    float *factor;    /* normalize_factor */
-    float *up, *back; /* of rounded queries */
-};
-
+/* Two chunks alternate in probabilities and chunk_sums. Barriers: a quarter or a chunk's
+ * probabilities are there (full), or are not needed any more (empty); scores alike, where full is
+ * also passed twice before the first chunk. */
 template <int KV, int N> struct block {
-    uint8_t *stages;
+    using at = layout<KV, N>;
+    uint8_t *quarters;
     float *scores;
     uint8_t *probabilities, *low;
-    facts f;
+    sums *chunk_sums;
+    facts *queries;
+    uint64_t *full, *empty, *probabilities_full, *probabilities_empty, *scores_full, *scores_empty;
+    __device__ __forceinline__ uint8_t *quarter(uint32_t i) const {
+        return quarters + i * at::quarter_bytes;
+    }
 };
 
 template <int KV, int N>
-__device__ __forceinline__ block<KV, N> block_at(uint8_t *shared, uint32_t n_stages) {
+__device__ __forceinline__ block<KV, N> block_at(uint8_t *shared, uint32_t n_quarters) {
     using at = layout<KV, N>;
     block<KV, N> b;
-    b.stages = shared;
-    shared += n_stages * at::stage_bytes;
-    b.scores = reinterpret_cast<float *>(shared + at::scores_at);
+    b.quarters = shared;
+    shared += n_quarters * at::quarter_bytes;
+    b.scores = reinterpret_cast<float *>(shared);
     b.probabilities = shared + at::probabilities_at;
+    b.chunk_sums = reinterpret_cast<sums *>(shared + at::sums_at);
+    b.queries = reinterpret_cast<facts *>(shared + at::facts_at);
     b.low = shared + at::low_at;
-    b.f.merges = reinterpret_cast<merge *>(shared + at::facts_at);
-    b.f.factor = reinterpret_cast<float *>(b.f.merges + at::slots);
-    b.f.up = b.f.factor + at::slots;
-    b.f.back = b.f.up + at::slots;
+    b.full = reinterpret_cast<uint64_t *>(shared + at::bars_at);
+    b.empty = b.full + RING;
+    b.probabilities_full = b.empty + RING;
+    b.probabilities_empty = b.probabilities_full + 2;
+    b.scores_full = b.probabilities_empty + 2;
+    b.scores_empty = b.scores_full + 1;
     return b;
 }
 
-/* ---- chunks ---- */
+/* By all threads. */
+template <int KV, int N> __device__ __forceinline__ void make_barriers(const block<KV, N> &b) {
+    const uint32_t i = threadIdx.x;
+    if (i < RING) {
+        mbar_init(b.full + i, 32);
+        mbar_init(b.empty + i, VALUE_WARPS);
+    }
+    if (i < 2) {
+        mbar_init(b.probabilities_full + i, SCORE_WARPS);
+        mbar_init(b.probabilities_empty + i, VALUE_WARPS);
+    }
+    if (i == 0) {
+        mbar_init(b.scores_full, SCORE_WARPS);
+        mbar_init(b.scores_empty, SCORE_WARPS);
+    }
+    if (i < RING) mbar_fence();
+    __syncthreads();
+}
 
-/* The block, by the table, of the warp's quarter of a chunk. */
-__device__ __forceinline__ uint32_t block_of(const cargs_attention &a, const task &t, int chunk) {
-    const uint32_t pos = (uint32_t)chunk * CHUNK + threadIdx.x / 32 % 4 * QUARTER;
-    const uint32_t at = pos / a.block_tokens;
+/* The warp has written, or has read, what the barrier is about. */
+__device__ __forceinline__ void warp_arrive(uint64_t *bar) {
+    __syncwarp();
+    if (threadIdx.x % 32 == 0) mbar_arrive(bar);
+}
+
+/* A place in the ring, and the parity of its phase of full. */
+struct ring_place {
+    uint32_t at, parity;
+};
+
+__device__ __forceinline__ ring_place later(ring_place r, uint32_t n, uint32_t n_quarters) {
+    r.at += n;
+    if (r.at >= n_quarters) r.at -= n_quarters, r.parity ^= 1;
+    return r;
+}
+
+/* ---- quarters: rows of 16 tokens, 32 bytes, one per dimension; the halves of a row are swapped in
+ * every second four rows, so that eight rows of either half lie in different banks ---- */
+
+__device__ __forceinline__ uint32_t row_place(uint32_t d, uint32_t half) {
+    return d * 32 + ((half ^ d / 4) & 1) * 16;
+}
+
+/* The block, by the table, of a quarter. */
+__device__ __forceinline__ uint32_t block_of(const cargs_attention &a, const task &t, int quarter) {
+    const uint32_t at = (uint32_t)quarter * QUARTER / a.block_tokens;
     return at < a.op.table_stride ? (uint32_t)a.tables[(uint64_t)t.seq * a.op.table_stride + at]
                                   : 0;
 }
 
-/* Starts the warp's share of a chunk's copy, which lies in `block`: a quarter of the tokens, half
- * of the dimensions. Eight tokens of which none is visible become zeros. */
-__device__ __forceinline__ void start_chunk(const cargs_attention &a, const task &t, int chunk,
-                                            int last, uint32_t block, uint8_t *stage) {
-    const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32, quarter = warp % 4;
-    if (chunk <= last) {
-        const int pos = chunk * CHUNK + (int)quarter * QUARTER + (int)(lane % 2) * 8;
-        const bool visible = sees_any(t.keys, pos, 8);
-        const uint32_t bt = a.block_tokens;
-        uint32_t d = warp / 4 * HALF + lane / 2;
-        const uint8_t *from = static_cast<const uint8_t *>(a.k) +
-                              (uint64_t)(visible ? block : 0) * a.run_bytes +
-                              ((uint64_t)d * bt + (uint32_t)pos % bt) * 2;
-        uint8_t *to = stage + place(d, quarter * 2 + lane % 2);
-#pragma unroll
-        for (int i = 0; i < HALF / 16; i++) /* 16 rows keep their permutation */
-            async_copy16_if(to + i * 16 * 128, from + (uint64_t)(i * 16) * bt * 2, visible);
-    }
-    async_commit();
-}
-
-/* Clears invisible tokens among eight of which some are visible: they may be NaN. */
-__device__ __forceinline__ void clear_partial(const task &t, int chunk, uint8_t *stage) {
+/* Clears the warp's quarter's invisible tokens among eight of which some are visible: they may be
+ * NaN. */
+__device__ __forceinline__ void clear_partial(const task &t, int quarter, uint8_t *to) {
 #pragma unroll 1
     for (int end = 0; end < 2; end++) {
         const int edge = end ? t.keys.last : t.keys.first, pos = edge & ~7;
-        if (edge / CHUNK != chunk || (sees(t.keys, pos) && sees(t.keys, pos + 7))) continue;
-        for (uint32_t d = threadIdx.x; d < DIM; d += THREADS) {
-            uint16_t *at =
-                reinterpret_cast<uint16_t *>(stage + place(d, (uint32_t)pos % CHUNK / 8));
+        if (edge / QUARTER != quarter) continue;
+        for (uint32_t d = threadIdx.x % 32; d < DIM; d += 32) {
+            uint16_t *at = reinterpret_cast<uint16_t *>(to + row_place(d, (uint32_t)pos / 8 % 2));
             for (int i = 0; i < 8; i++)
                 if (!sees(t.keys, pos + i)) at[i] = 0;
         }
     }
 }
 
-__device__ __forceinline__ bool is_partial(const task &t, int chunk) {
-    return (t.keys.last / CHUNK == chunk && t.keys.last % 8 != 7) ||
-           (t.keys.first / CHUNK == chunk && t.keys.first % 8 != 0);
+__device__ __forceinline__ bool is_partial(const task &t, int quarter) {
+    return (t.keys.last / QUARTER == quarter && t.keys.last % 8 != 7) ||
+           (t.keys.first / QUARTER == quarter && t.keys.first % 8 != 0);
+}
+
+/* The warp copies a quarter, which lies in `block`. Eight tokens of which none is visible become
+ * zeros. */
+__device__ __forceinline__ void copy_quarter(const cargs_attention &a, const task &t, int quarter,
+                                             uint32_t block, uint8_t *to, uint64_t *full) {
+    const uint32_t lane = threadIdx.x % 32, bt = a.block_tokens;
+    const int pos = quarter * QUARTER + (int)(lane % 2) * 8;
+    const bool visible = sees_any(t.keys, pos, 8);
+    const uint8_t *from = static_cast<const uint8_t *>(a.k) +
+                          (uint64_t)(visible ? block : 0) * a.run_bytes +
+                          (lane / 2 * bt + (uint32_t)pos % bt) * 2;
+    uint8_t *at = to + row_place(lane / 2, lane % 2);
+#pragma unroll
+    for (int i = 0; i < DIM / 16; i++) /* 16 rows keep the order of their halves */
+        async_copy16_if(at + i * 16 * 32, from + (uint64_t)(i * 16) * bt * 2, visible);
+    if (is_partial(t, quarter)) {
+        async_commit();
+        async_wait<0>();
+        __syncwarp();
+        clear_partial(t, quarter, to);
+        mbar_arrive(full);
+    } else
+        async_arrive(full);
+}
+
+/* The producers' part: each takes the next but PRODUCERS - 1 quarter. With one row of a sequence,
+ * rows of earlier steps may be copied before pdl_wait, only those of this one are stored by the
+ * previous kernel: see attention_decode. */
+template <int KV, int N>
+__device__ __forceinline__ void produce(const cargs_attention &a, const task &t, const share &s,
+                                        const block<KV, N> &b) {
+    const int first = s.begin * QUARTERS, end = (s.end + 1) * QUARTERS,
+              early = a.n_rows == a.op.n_seqs ? min(t.keys.last / QUARTER, first + (int)a.n_stages)
+                                              : first;
+    bool waited = false;
+    int quarter = first + (int)threadIdx.x / 32 - FIRST_PRODUCER;
+    ring_place r = {(uint32_t)(quarter - first), 0};
+    uint32_t next = block_of(a, t, quarter);
+#pragma unroll 1
+    for (; quarter < end; quarter += PRODUCERS) {
+        const uint32_t block = next;
+        next = block_of(a, t, quarter + PRODUCERS);
+        if (!waited && quarter >= early) {
+            pdl_wait();
+            waited = true;
+        }
+        mbar_wait(b.empty + r.at, r.parity ^ 1);
+        copy_quarter(a, t, quarter, block, b.quarter(r.at), b.full + r.at);
+        r = later(r, PRODUCERS, a.n_stages);
+    }
+    if (!waited) pdl_wait();
+    async_commit();
+    async_wait<0>();
 }
 
 /* ---- queries ---- */
@@ -138,15 +233,18 @@ __device__ __forceinline__ const float *query_row_of(const cargs_attention &a, c
     return slot < t.n_queries ? a.q + query_at(a, t, slot) : nullptr;
 }
 
-/* The powers of two of the warp's N queries. All loads are in flight at once. */
+/* The facts of the warp's 2 N queries. All loads are in flight at once. */
 template <int KV, int N>
-__device__ __forceinline__ void scale_queries(const cargs_attention &a, const task &t,
-                                              const facts &f) {
-    const uint32_t lane = threadIdx.x % 32, first = threadIdx.x / 32 * N;
-    float top[N];
+__device__ __forceinline__ void find_facts(const cargs_attention &a, const task &t,
+                                           const block<KV, N> &b) {
+    const uint32_t lane = threadIdx.x % 32, first = threadIdx.x / 32;
+    float top[2 * N];
+    seen keys[2 * N];
 #pragma unroll
-    for (int j = 0; j < N; j++) {
-        const float *row = query_row_of(a, t, first + (uint32_t)j);
+    for (int j = 0; j < 2 * N; j++) {
+        const uint32_t slot = first + 4 * (uint32_t)j;
+        const float *row = query_row_of(a, t, slot);
+        keys[j] = row ? seen_by(a, t.seq, query_row(t, slot)) : seen_from(-1, 0);
         top[j] = 0;
 #pragma unroll
         for (int d = 0; d < DIM; d += 64) {
@@ -155,11 +253,12 @@ __device__ __forceinline__ void scale_queries(const cargs_attention &a, const ta
         }
     }
 #pragma unroll
-    for (int j = 0; j < N; j++) {
-        float up = 1, back = 1;
+    for (int j = 0; j < 2 * N; j++) {
+        facts of = {keys[j], 1, 1};
         const float most = warp_max(top[j]);
-        if (KV != CUDA_ATTENTION_BF16) up = scale_for(__fmul_rn(most, fabsf(a.op.q_scale)), &back);
-        if (lane == 0) f.up[first + j] = up, f.back[first + j] = back;
+        if (KV != CUDA_ATTENTION_BF16)
+            of.up = scale_for(__fmul_rn(most, fabsf(a.op.q_scale)), &of.back);
+        if (lane == 0) b.queries[first + 4 * (uint32_t)j] = of;
     }
 }
 
@@ -167,12 +266,12 @@ template <int KV, int N>
 __device__ __forceinline__ void load_half(const cargs_attention &a, const task &t,
                                           const block<KV, N> &b, queries_of_half<N> &q) {
     const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4;
-    const uint32_t first = warp / 4 * HALF + lane % 4 * 2;
+    const uint32_t first = warp / 2 * HALF + lane % 4 * 2;
 #pragma unroll
     for (int n = 0; n < N; n++) {
         const uint32_t slot = (uint32_t)n * 8 + g;
         const float *row = query_row_of(a, t, slot);
-        const float up = b.f.up[slot];
+        const float up = b.queries[slot].up;
         uint8_t *low = b.low + slot * layout<KV, N>::low_pitch + first * 2;
 #pragma unroll
         for (int k = 0; k < 2 * STEPS; k++) {
@@ -180,7 +279,7 @@ __device__ __forceinline__ void load_half(const cargs_attention &a, const task &
             const float x = __fmul_rn(__fmul_rn(v.x, a.op.q_scale), up),
                         y = __fmul_rn(__fmul_rn(v.y, a.op.q_scale), up);
             q.word[n][k] = pack<KV>(x, y);
-            if (kv_traits<KV>::q_parts == 1 || warp % 4 != 0) continue;
+            if (kv_traits<KV>::q_parts == 1 || warp % 2 != 0) continue;
             const float2 h = unpack_bf16(q.word[n][k]);
             *reinterpret_cast<uint32_t *>(low + k * 16) =
                 pack_bf16(__fsub_rn(x, h.x), __fsub_rn(y, h.y));
@@ -188,191 +287,364 @@ __device__ __forceinline__ void load_half(const cargs_attention &a, const task &
     }
 }
 
-/* ---- a chunk's phases ---- */
+/* ---- scores and probabilities of a chunk ---- */
 
+/* Of the warp's two quarters, with half of the dimensions: s[i] of quarter i, as mma leaves them.
+ */
 template <int KV, int N>
 __device__ __forceinline__ void make_scores(const block<KV, N> &b, const queries_of_half<N> &q,
-                                            const uint8_t *stage) {
-    const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32, tile = warp % 4,
-                   half = warp / 4, g = lane / 4, t = lane % 4;
-    const uint8_t *from =
-        stage + place(half * HALF + lane / 16 * 8 + lane % 8, tile * 2 + lane / 8 % 2);
-    const uint8_t *low = b.low + g * layout<KV, N>::low_pitch + (half * HALF + t * 2) * 2;
-    float s[N][4];
+                                            const uint8_t *const quarters[2], float s[2][N][4]) {
+    const uint32_t lane = threadIdx.x % 32, half = threadIdx.x / 64;
+    const uint32_t place = row_place(half * HALF + lane / 16 * 8 + lane % 8, lane / 8 % 2);
+    const uint8_t *low =
+        b.low + lane / 4 * layout<KV, N>::low_pitch + (half * HALF + lane % 4 * 2) * 2;
+    uint32_t a[2][2][4]; /* loaded a step ahead */
 #pragma unroll
-    for (int n = 0; n < N; n++)
-        s[n][0] = s[n][1] = s[n][2] = s[n][3] = 0;
-    uint32_t a[2][4]; /* loaded a step ahead */
-    ldmatrix4_trans(a[0], from);
+    for (int i = 0; i < 2; i++) {
+#pragma unroll
+        for (int n = 0; n < N; n++)
+            s[i][n][0] = s[i][n][1] = s[i][n][2] = s[i][n][3] = 0;
+        ldmatrix4_trans(a[0][i], quarters[i] + place);
+    }
 #pragma unroll
     for (int k = 0; k < STEPS; k++) {
-        if (k + 1 < STEPS) ldmatrix4_trans(a[(k + 1) % 2], from + (k + 1) * 16 * 128);
+#pragma unroll
+        for (int i = 0; i < 2 && k + 1 < STEPS; i++)
+            ldmatrix4_trans(a[(k + 1) % 2][i], quarters[i] + place + (k + 1) * 16 * 32);
 #pragma unroll
         for (int n = 0; n < N; n++) {
-            mma<KV>(s[n], a[k % 2], q.word[n] + 2 * k);
+#pragma unroll
+            for (int i = 0; i < 2; i++)
+                mma<KV>(s[i][n], a[k % 2][i], q.word[n] + 2 * k);
             if (kv_traits<KV>::q_parts == 1) continue;
             const uint8_t *at = low + n * 8 * layout<KV, N>::low_pitch + k * 32;
             const uint32_t w[2] = {*reinterpret_cast<const uint32_t *>(at),
                                    *reinterpret_cast<const uint32_t *>(at + 16)};
-            mma<KV>(s[n], a[k % 2], w);
+#pragma unroll
+            for (int i = 0; i < 2; i++)
+                mma<KV>(s[i][n], a[k % 2][i], w);
         }
     }
-#pragma unroll
-    for (int n = 0; n < N; n++)
-#pragma unroll
-        for (int e = 0; e < 4; e++)
-            b.scores[(half * layout<KV, N>::slots + (uint32_t)(n * 8) + 2 * t + e % 2) *
-                         layout<KV, N>::score_pitch +
-                     tile * 16 + g + e / 2 * 8] = s[n][e];
 }
-
-/* The largest over the warp: integers of the order of floats have an instruction for it. */
-__device__ __forceinline__ float warp_largest(float v) {
-    int i = __float_as_int(v);
-    i ^= (i >> 31) & 0x7fffffff;
-    i = __reduce_max_sync(CUDA_ALL, i);
-    return __int_as_float(i ^ ((i >> 31) & 0x7fffffff));
-}
-
-/* The warp's N queries: what they see, and their sums of the span. The same in all lanes. */
-template <int N> struct lane_queries {
-    seen keys[N];
-    sums span[N], total[N];
-};
 
 template <int KV, int N>
-__device__ __forceinline__ void make_probabilities(const cargs_attention &a, const block<KV, N> &b,
-                                                   int chunk, lane_queries<N> &l) {
-    using at = layout<KV, N>;
-    const uint32_t lane = threadIdx.x % 32;
-    const int pos = chunk * CHUNK + 2 * (int)lane;
+__device__ __forceinline__ void store_scores(const block<KV, N> &b, const float s[2][N][4]) {
+    const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, t = lane % 4;
 #pragma unroll
-    for (int j = 0; j < N; j++) {
-        const uint32_t slot = threadIdx.x / 32 * N + (uint32_t)j;
-        const float *from = b.scores + slot * at::score_pitch + 2 * lane;
-        const float2 lo = *reinterpret_cast<const float2 *>(from),
-                     hi = *reinterpret_cast<const float2 *>(from + at::slots * at::score_pitch);
-        float s[2] = {__fadd_rn(lo.x, hi.x), __fadd_rn(lo.y, hi.y)}, unit = b.f.back[slot];
-        if (a.op.cap != 0) {
-            s[0] = capped(s[0], unit, a.op.cap), s[1] = capped(s[1], unit, a.op.cap);
-            unit = 1;
+    for (int i = 0; i < 2; i++)
+#pragma unroll
+        for (int n = 0; n < N; n++)
+#pragma unroll
+            for (int e = 0; e < 4; e++)
+                b.scores[(warp / 2 * layout<KV, N>::slots + (uint32_t)(n * 8) + 2 * t + e % 2) *
+                             layout<KV, N>::score_pitch +
+                         (warp % 2 * 2 + (uint32_t)i) * QUARTER + g + e / 2 * 8] = s[i][n][e];
+}
+
+/* Queries of a score warp: slots warp + 4 i, four at a time, of which eight lanes have one each. Of
+ * them lane l has tokens 2 l + 16 i and the next. */
+template <int N> constexpr int rounds = (2 * N + 3) / 4;
+
+__device__ __forceinline__ uint32_t round_slot(int round) {
+    return threadIdx.x / 32 + 4 * ((uint32_t)round * 4 + threadIdx.x % 32 / 8);
+}
+
+/* Sums of both halves. */
+template <int KV, int N>
+__device__ __forceinline__ void load_scores(const block<KV, N> &b, float2 s[rounds<N>][4]) {
+    using at = layout<KV, N>;
+#pragma unroll
+    for (int r = 0; r < rounds<N>; r++) {
+        const float *from =
+            b.scores + min(round_slot(r), at::slots - 1) * at::score_pitch + threadIdx.x % 8 * 2;
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            const float2 lo = *reinterpret_cast<const float2 *>(from + 16 * i),
+                         hi = *reinterpret_cast<const float2 *>(from + 16 * i +
+                                                                at::slots * at::score_pitch);
+            s[r][i] = make_float2(__fadd_rn(lo.x, hi.x), __fadd_rn(lo.y, hi.y));
         }
-        if (!sees(l.keys[j], pos)) s[0] = NOTHING;
-        if (!sees(l.keys[j], pos + 1)) s[1] = NOTHING;
-        const float m = __fmul_rn(warp_largest(fmaxf(s[0], s[1])), unit);
-        const uint32_t p = pack<KV>(probability_of(s[0], unit, m), probability_of(s[1], unit, m));
-        *reinterpret_cast<uint32_t *>(b.probabilities + slot * at::probability_pitch + lane * 4) =
-            p;
-        const float2 rounded = KV == CUDA_ATTENTION_BF16 ? unpack_bf16(p) : unpack_f16(p);
-        const merge f = merge_factors(l.span[j], m, warp_sum(__fadd_rn(rounded.x, rounded.y)));
-        if (lane == 0) b.f.merges[slot] = f;
     }
 }
+
+/* Of the query's tokens; the largest score of the eight lanes. */
+__device__ __forceinline__ float largest_seen(const cargs_attention &a, const facts &query, int pos,
+                                              float2 s[4]) {
+    float most = NOTHING;
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        if (a.op.cap != 0) {
+            s[i].x = capped(s[i].x, query.back, a.op.cap);
+            s[i].y = capped(s[i].y, query.back, a.op.cap);
+        }
+        if (!sees(query.keys, pos + 16 * i)) s[i].x = NOTHING;
+        if (!sees(query.keys, pos + 16 * i + 1)) s[i].y = NOTHING;
+        most = fmaxf(most, fmaxf(s[i].x, s[i].y));
+    }
+#pragma unroll
+    for (int i = 4; i > 0; i /= 2)
+        most = fmaxf(most, __shfl_xor_sync(CUDA_ALL, most, i));
+    return most;
+}
+
+/* The sum over the chunk's pairs of tokens in the order of warp_sum. */
+__device__ __forceinline__ float sum_of_pairs(const float l[4]) {
+    float sum = __fadd_rn(__fadd_rn(l[0], l[2]), __fadd_rn(l[1], l[3]));
+#pragma unroll
+    for (int i = 4; i > 0; i /= 2)
+        sum = __fadd_rn(sum, __shfl_xor_sync(CUDA_ALL, sum, i));
+    return sum;
+}
+
+/* buffer: 0 or 1, of the block's two. */
+template <int KV, int N>
+__device__ __forceinline__ void make_probabilities(const cargs_attention &a, const block<KV, N> &b,
+                                                   int chunk, float2 s[rounds<N>][4],
+                                                   uint32_t buffer) {
+    using at = layout<KV, N>;
+    const uint32_t lane = threadIdx.x % 8;
+#pragma unroll
+    for (int r = 0; r < rounds<N>; r++) {
+        const uint32_t slot = round_slot(r), to = buffer * at::slots + slot;
+        const facts query = b.queries[min(slot, at::slots - 1)];
+        const float unit = a.op.cap != 0 ? 1 : query.back;
+        const float m =
+            __fmul_rn(largest_seen(a, query, chunk * CHUNK + 2 * (int)lane, s[r]), unit);
+        uint8_t *p = b.probabilities + to * at::probability_pitch + lane * 4;
+        float l[4];
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            const uint32_t w =
+                pack<KV>(probability_of(s[r][i].x, unit, m), probability_of(s[r][i].y, unit, m));
+            const float2 rounded = KV == CUDA_ATTENTION_BF16 ? unpack_bf16(w) : unpack_f16(w);
+            l[i] = __fadd_rn(rounded.x, rounded.y);
+            if (slot < at::slots) *reinterpret_cast<uint32_t *>(p + i * 32) = w;
+        }
+        const float sum = sum_of_pairs(l);
+        if (slot < at::slots && lane == 0)
+            *reinterpret_cast<float2 *>(b.chunk_sums + to) = make_float2(m, sum);
+    }
+}
+
+/* The score warps' part. */
+template <int KV, int N>
+__device__ __forceinline__ void score(const cargs_attention &a, const task &t, const share &s,
+                                      const block<KV, N> &b) {
+    const uint32_t pair = threadIdx.x / 32 % 2 * 2;
+    queries_of_half<N> q;
+    ring_place r = {0, 0};
+    pdl_wait();
+    find_facts<KV, N>(a, t, b);
+    warp_arrive(b.scores_full);
+    mbar_wait(b.scores_full, 0);
+    load_half<KV, N>(a, t, b, q);
+    warp_arrive(b.scores_full);
+    mbar_wait(b.scores_full, 1);
+#pragma unroll 1
+    for (int chunk = s.begin; chunk <= s.end; chunk++) {
+        const uint32_t i = (uint32_t)(chunk - s.begin), buffer = i % 2;
+        const uint8_t *quarters[2];
+        float made[2][N][4];
+#pragma unroll
+        for (uint32_t j = 0; j < 2; j++) {
+            const ring_place of = later(r, pair + j, a.n_stages);
+            mbar_wait(b.full + of.at, of.parity);
+            quarters[j] = b.quarter(of.at);
+        }
+        r = later(r, QUARTERS, a.n_stages);
+        make_scores<KV, N>(b, q, quarters, made);
+        mbar_wait(b.scores_empty, (i + 1) % 2);
+        store_scores<KV, N>(b, made);
+        warp_arrive(b.scores_full);
+        mbar_wait(b.scores_full, i % 2);
+        float2 sum[rounds<N>][4];
+        load_scores<KV, N>(b, sum);
+        warp_arrive(b.scores_empty);
+        mbar_wait(b.probabilities_empty + buffer, (i / 2 + 1) % 2);
+        make_probabilities<KV, N>(a, b, chunk, sum, buffer);
+        warp_arrive(b.probabilities_full + buffer);
+    }
+}
+
+/* ---- values ---- */
 
 /* o[i][n]: dimensions of the warp's tile i, queries of group n, as mma leaves them. */
 template <int N> struct values { float o[TILES][N][4]; };
 
-template <int N> __device__ __forceinline__ void clear(values<N> &v) {
+/* Sums of the lane's queries: those of o[i][n][0] and o[i][n][1]. */
+template <int N> struct lane_sums { sums of[N][2]; };
+
+template <int N> __device__ __forceinline__ void clear(values<N> &v, lane_sums<N> &l) {
 #pragma unroll
     for (int i = 0; i < TILES * N * 4; i++)
         v.o[i / (4 * N)][i / 4 % N][i % 4] = 0;
+#pragma unroll
+    for (int i = 0; i < N * 2; i++)
+        l.of[i / 2][i % 2] = empty_sums();
 }
 
-/* Adds the chunk's values to the span's. */
+/* The lane's slots: of group n, i 0 or 1. */
+__device__ __forceinline__ uint32_t slot_of(int n, int i) {
+    return (uint32_t)(n * 8) + threadIdx.x % 4 * 2 + (uint32_t)i;
+}
+
+/* Values of a chunk, of some tiles from `first` on. */
 template <int KV, int N>
-__device__ __forceinline__ void add_values(const block<KV, N> &b, const uint8_t *stage,
-                                           values<N> &span) {
+__device__ __forceinline__ void make_values(const uint8_t *probabilities,
+                                            const uint8_t *const quarters[QUARTERS], int first,
+                                            float add[pass_tiles<N>][N][4]) {
     using at = layout<KV, N>;
-    const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, t = lane % 4;
-    const uint32_t row = warp * (TILES * 16) + lane / 8 % 2 * 8 + lane % 8;
-    const uint8_t *p = b.probabilities + g * at::probability_pitch + t * 4;
-    values<N> add;
-    clear(add);
+    const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32 - SCORE_WARPS;
+    const uint32_t place =
+        row_place((warp * TILES + (uint32_t)first) * 16 + lane / 8 % 2 * 8 + lane % 8, lane / 16);
+    const uint8_t *p = probabilities + lane / 4 * at::probability_pitch + lane % 4 * 4;
+    constexpr int PASS = pass_tiles<N>;
 #pragma unroll
-    for (int k = 0; k < CHUNK / 16; k++) {
-        uint32_t w[N][2];
+    for (int i = 0; i < PASS * N * 4; i++)
+        add[i / (4 * N)][i / 4 % N][i % 4] = 0;
+#pragma unroll
+    for (int k = 0; k < QUARTERS; k++) {
+        uint32_t w[N][2], v[PASS][4];
 #pragma unroll
         for (int n = 0; n < N; n++) {
             const uint8_t *from = p + n * 8 * at::probability_pitch + k * 32;
             w[n][0] = *reinterpret_cast<const uint32_t *>(from);
             w[n][1] = *reinterpret_cast<const uint32_t *>(from + 16);
         }
-        uint32_t v[TILES][4];
 #pragma unroll
-        for (int i = 0; i < TILES; i++)
-            ldmatrix4(v[i], stage + place(row, (uint32_t)k * 2 + lane / 16) + i * 16 * 128);
+        for (int i = 0; i < PASS; i++)
+            ldmatrix4(v[i], quarters[k] + place + i * 16 * 32);
 #pragma unroll
-        for (int i = 0; i < TILES; i++)
+        for (int i = 0; i < PASS; i++)
 #pragma unroll
             for (int n = 0; n < N; n++)
-                mma<KV>(add.o[i][n], v[i], w[n]);
+                mma<KV>(add[i][n], v[i], w[n]);
     }
+}
+
+/* Adds the chunk's values to the span's. */
+template <int KV, int N>
+__device__ __forceinline__ void add_values(const block<KV, N> &b, uint32_t buffer,
+                                           const uint8_t *const quarters[QUARTERS], values<N> &span,
+                                           lane_sums<N> &l) {
+    using at = layout<KV, N>;
+    const uint8_t *p = b.probabilities + buffer * at::slots * at::probability_pitch;
+    constexpr int PASS = pass_tiles<N>;
+    merge f[N][2];
 #pragma unroll
     for (int n = 0; n < N; n++) {
-        const merge f[2] = {b.f.merges[n * 8 + 2 * (int)t], b.f.merges[n * 8 + 2 * (int)t + 1]};
+        const float4 ml =
+            *reinterpret_cast<const float4 *>(b.chunk_sums + buffer * at::slots + slot_of(n, 0));
+        f[n][0] = merge_factors(l.of[n][0], ml.x, ml.y);
+        f[n][1] = merge_factors(l.of[n][1], ml.z, ml.w);
+    }
 #pragma unroll
-        for (int i = 0; i < TILES; i++)
+    for (int first = 0; first < TILES; first += PASS) {
+        float add[PASS][N][4];
+        make_values<KV, N>(p, quarters, first, add);
 #pragma unroll
-            for (int e = 0; e < 4; e++)
-                span.o[i][n][e] = merged(span.o[i][n][e], add.o[i][n][e], f[e % 2]);
+        for (int i = 0; i < PASS * N * 4; i++) {
+            float &o = span.o[first + i / (4 * N)][i / 4 % N][i % 4];
+            o = merged(o, add[i / (4 * N)][i / 4 % N][i % 4], f[i / 4 % N][i % 2]);
+        }
     }
 }
 
 /* ---- results ---- */
 
-/* Calls put(slot, dimension, value) for each of the lane's values of existing queries. */
+/* Calls put(n, i, dimension, value) for each of the lane's values of existing queries, whose slot
+ * is slot_of(n, i). */
 template <int N, class PUT>
 __device__ __forceinline__ void each_value(const task &t, const values<N> &v, PUT put) {
-    const uint32_t lane = threadIdx.x % 32, first = threadIdx.x / 32 * (TILES * 16) + lane / 4;
+    const uint32_t first = (threadIdx.x / 32 - SCORE_WARPS) * (TILES * 16) + threadIdx.x % 32 / 4;
 #pragma unroll
     for (int n = 0; n < N; n++)
 #pragma unroll
         for (int e = 0; e < 4; e++) {
-            const uint32_t slot = (uint32_t)n * 8 + lane % 4 * 2 + e % 2;
-            if (slot >= t.n_queries) continue;
+            if (slot_of(n, e % 2) >= t.n_queries) continue;
 #pragma unroll
             for (int i = 0; i < TILES; i++)
-                put(slot, first + (uint32_t)i * 16 + e / 2 * 8, v.o[i][n][e]);
+                put(n, e % 2, first + (uint32_t)i * 16 + e / 2 * 8, v.o[i][n][e]);
         }
 }
 
 /* The span is one of the task's partial results. */
-template <int KV, int N>
+template <int N>
 __device__ __forceinline__ void store_partial(const cargs_attention &a, const task &t,
-                                              const lane_queries<N> &l, const values<N> &v,
+                                              const lane_sums<N> &l, const values<N> &v,
                                               uint32_t split) {
 #pragma unroll
-    for (int j = 0; j < N; j++) {
-        const uint32_t slot = threadIdx.x / 32 * N + (uint32_t)j;
-        if (threadIdx.x % 32 == 0 && slot < t.n_queries)
+    for (int i = 0; i < 2 * N; i++) {
+        const uint32_t slot = slot_of(i / 2, i % 2);
+        if (threadIdx.x / 4 == SCORE_WARPS * 8 && slot < t.n_queries)
             *reinterpret_cast<float2 *>(partial_at(a, t, split, slot) + V_DIM) =
-                make_float2(l.span[j].m, l.span[j].l);
+                make_float2(l.of[i / 2][i % 2].m, l.of[i / 2][i % 2].l);
     }
-    each_value<N>(
-        t, v, [&](uint32_t slot, uint32_t d, float o) { partial_at(a, t, split, slot)[d] = o; });
+    each_value<N>(t, v, [&](int n, int i, uint32_t d, float o) {
+        partial_at(a, t, split, slot_of(n, i))[d] = o;
+    });
 }
 
 /* Merges the span with the previous ones, which lie in out, not yet normalized. */
-template <int KV, int N>
+template <int N>
 __device__ __forceinline__ void add_span(const cargs_attention &a, const task &t,
-                                         const block<KV, N> &b, lane_queries<N> &l,
-                                         const values<N> &v, bool first, bool last) {
-    __syncthreads(); /* the last chunk's merges are not read any more */
+                                         const lane_sums<N> &l, const values<N> &v,
+                                         lane_sums<N> &total, bool first, bool last) {
+    merge f[N][2];
+    float factor[N][2];
 #pragma unroll
-    for (int j = 0; j < N; j++) {
-        const uint32_t slot = threadIdx.x / 32 * N + (uint32_t)j;
-        const merge f = merge_factors(l.total[j], l.span[j].m, l.span[j].l);
-        if (threadIdx.x % 32 == 0 && slot < t.n_queries) {
-            b.f.merges[slot] = f;
-            b.f.factor[slot] = normalize_factor(l.total[j], a.sinks, query_head(t, slot));
-        }
+    for (int i = 0; i < 2 * N; i++) {
+        sums &all = total.of[i / 2][i % 2];
+        f[i / 2][i % 2] = merge_factors(all, l.of[i / 2][i % 2].m, l.of[i / 2][i % 2].l);
+        factor[i / 2][i % 2] =
+            last ? normalize_factor(all, a.sinks, query_head(t, slot_of(i / 2, i % 2))) : 0;
     }
-    __syncthreads();
-    each_value<N>(t, v, [&](uint32_t slot, uint32_t d, float o) {
-        float *to = a.out + out_at(a, t, slot) + d;
-        const float sum = merged(first ? 0 : *to, o, b.f.merges[slot]);
-        *to = last ? normalized(sum, b.f.factor[slot]) : sum;
+    each_value<N>(t, v, [&](int n, int i, uint32_t d, float o) {
+        float *to = a.out + out_at(a, t, slot_of(n, i)) + d;
+        const float sum = merged(first ? 0 : *to, o, f[n][i]);
+        *to = last ? normalized(sum, factor[n][i]) : sum;
     });
+}
+
+/* The value warps' part. */
+template <int KV, int N>
+__device__ __forceinline__ void sum_values(const cargs_attention &a, const task &t, const share &s,
+                                           const block<KV, N> &b) {
+    const bool by_chunk = a.by_chunk && !s.whole;
+    bool first = true;
+    values<N> span;
+    lane_sums<N> l, total;
+    ring_place r = {0, 0};
+    clear(span, total);
+    clear(span, l);
+    pdl_wait();
+#pragma unroll 1
+    for (int chunk = s.begin; chunk <= s.end; chunk++) {
+        const uint32_t i = (uint32_t)(chunk - s.begin), buffer = i % 2;
+        const uint8_t *quarters[QUARTERS];
+#pragma unroll
+        for (uint32_t j = 0; j < QUARTERS; j++) {
+            const ring_place of = later(r, j, a.n_stages);
+            mbar_wait(b.full + of.at, of.parity);
+            quarters[j] = b.quarter(of.at);
+        }
+        mbar_wait(b.probabilities_full + buffer, i / 2 % 2);
+        add_values<KV, N>(b, buffer, quarters, span, l);
+        warp_arrive(b.probabilities_empty + buffer);
+        if (threadIdx.x % 32 < QUARTERS)
+            mbar_arrive(b.empty + later(r, threadIdx.x % 32, a.n_stages).at);
+        r = later(r, QUARTERS, a.n_stages);
+        const bool last = chunk == s.end;
+        if (!by_chunk && chunk % SPAN_CHUNKS != SPAN_CHUNKS - 1 && !last) continue;
+        if (s.whole)
+            add_span<N>(a, t, l, span, total, first, last);
+        else
+            store_partial<N>(a, t, l, span,
+                             (uint32_t)((by_chunk ? chunk : chunk / SPAN_CHUNKS) - t.first_split));
+        first = false;
+        clear(span, l);
+    }
+    if (s.whole && first) add_span<N>(a, t, l, span, total, true, true); /* nothing is visible */
 }
 
 /* ---- the kernel ---- */
@@ -401,66 +673,12 @@ __device__ __forceinline__ bool find_work(const cargs_attention &a, task &t, sha
     return true;
 }
 
-template <int KV, int N>
-__device__ __forceinline__ void attend(const cargs_attention &a, const task &t, const share &s,
-                                       const block<KV, N> &b) {
-    using at = layout<KV, N>;
-    queries_of_half<N> q;
-    lane_queries<N> l;
-    values<N> span;
-    const bool by_chunk = a.by_chunk && !s.whole;
-    bool first = true;
-    uint32_t next = block_of(a, t, s.begin + (int)a.n_stages); /* of the chunk copied next */
-    load_half<KV, N>(a, t, b, q);
-#pragma unroll
-    for (int j = 0; j < N; j++) {
-        const uint32_t slot = threadIdx.x / 32 * N + (uint32_t)j;
-        l.keys[j] = slot < t.n_queries ? seen_by(a, t.seq, query_row(t, slot)) : seen_from(-1, 0);
-        l.span[j] = l.total[j] = empty_sums();
-    }
-    clear(span);
-#pragma unroll 1
-    for (int chunk = s.begin; chunk <= s.end; chunk++) {
-        uint8_t *stage = b.stages + (uint32_t)(chunk - s.begin) % a.n_stages * at::stage_bytes;
-        if (a.n_stages == 2)
-            async_wait<1>();
-        else
-            async_wait<0>();
-        __syncthreads();
-        if (is_partial(t, chunk)) {
-            clear_partial(t, chunk, stage);
-            __syncthreads();
-        }
-        make_scores<KV, N>(b, q, stage);
-        __syncthreads();
-        make_probabilities<KV, N>(a, b, chunk, l);
-        __syncthreads();
-        add_values<KV, N>(b, stage, span);
-        __syncthreads();
-        start_chunk(a, t, chunk + (int)a.n_stages, s.end, next, stage);
-        next = block_of(a, t, chunk + (int)a.n_stages + 1);
-        const bool last = chunk == s.end;
-        if (!by_chunk && chunk % SPAN_CHUNKS != SPAN_CHUNKS - 1 && !last) continue;
-        if (s.whole)
-            add_span<KV, N>(a, t, b, l, span, first, last);
-        else
-            store_partial<KV, N>(
-                a, t, l, span,
-                (uint32_t)((by_chunk ? chunk : chunk / SPAN_CHUNKS) - t.first_split));
-        first = false;
-#pragma unroll
-        for (int j = 0; j < N; j++)
-            l.span[j] = empty_sums();
-        clear(span);
-    }
-    if (s.whole && first) add_span<KV, N>(a, t, b, l, span, true, true); /* nothing is visible */
-}
-
-/* Grid: blocks of a task, tasks; or tiles. Shared: the stages, then struct layout. */
+/* Grid: blocks of a task, tasks; or tiles. Shared: a.n_stages quarters, then struct layout. */
 template <int KV, int N>
 CUDA_KERNEL_MIN(THREADS, 1)
 attention_latent(CUDA_ARGS(struct cargs_attention) a) {
     CUDA_SHARED(uint8_t, shared);
+    const uint32_t warp = threadIdx.x / 32;
     pdl_launch();
     task t;
     share s;
@@ -469,22 +687,17 @@ attention_latent(CUDA_ARGS(struct cargs_attention) a) {
         return;
     }
     const block<KV, N> b = block_at<KV, N>(shared, a.n_stages);
-    /* Rows of earlier steps may be copied at once, those of this one are stored by the previous
-     * kernel: see attention_decode. */
-    const bool early =
-        a.n_rows == a.op.n_seqs && (s.begin + (int)a.n_stages) * CHUNK <= t.keys.last;
-#pragma unroll 1
-    for (int i = 0; i < 2; i++) {
-        if (i == 1) pdl_wait();
-        if (early != (i == 0)) continue;
-        for (int stage = 0; stage < (int)a.n_stages; stage++)
-            start_chunk(a, t, s.begin + stage, s.end, block_of(a, t, s.begin + stage),
-                        b.stages + (uint32_t)stage * layout<KV, N>::stage_bytes);
+    make_barriers<KV, N>(b);
+    if (warp >= FIRST_PRODUCER) {
+        give_registers<40>();
+        produce<KV, N>(a, t, s, b);
+    } else if (warp >= SCORE_WARPS) {
+        take_registers<232>();
+        sum_values<KV, N>(a, t, s, b);
+    } else {
+        take_registers<232>();
+        score<KV, N>(a, t, s, b);
     }
-    scale_queries<KV, N>(a, t, b.f);
-    __syncthreads();
-    attend<KV, N>(a, t, s, b);
-    async_wait<0>();
 }
 
 /* Merges the partial results of tasks whose positions were divided: a task's are too many for the
@@ -506,11 +719,11 @@ template <int KV> const void *latent_kernel(uint32_t n_groups) {
                            : (const void *)attention_latent<KV, CUDA_LATENT_GROUPS>;
 }
 
-template <int KV> uint32_t latent_shared(uint32_t n_groups, uint32_t n_stages) {
+template <int KV> uint32_t latent_shared(uint32_t n_groups, uint32_t n_quarters) {
     const uint32_t rest = n_groups == 1   ? layout<KV, 1>::bytes
                           : n_groups == 2 ? layout<KV, 2>::bytes
                                           : layout<KV, CUDA_LATENT_GROUPS>::bytes;
-    return n_stages * layout<KV, 1>::stage_bytes + rest;
+    return n_quarters * layout<KV, 1>::quarter_bytes + rest;
 }
 
 } // namespace
@@ -525,7 +738,7 @@ const void *cuda_attention_latent_kernel(enum cuda_attention_type type, uint32_t
 }
 
 uint32_t cuda_attention_latent_shared(enum cuda_attention_type type, uint32_t n_groups,
-                                      uint32_t n_stages) {
-    return type == CUDA_ATTENTION_BF16 ? latent_shared<CUDA_ATTENTION_BF16>(n_groups, n_stages)
-                                       : latent_shared<CUDA_ATTENTION_F16>(n_groups, n_stages);
+                                      uint32_t n_quarters) {
+    return type == CUDA_ATTENTION_BF16 ? latent_shared<CUDA_ATTENTION_BF16>(n_groups, n_quarters)
+                                       : latent_shared<CUDA_ATTENTION_F16>(n_groups, n_quarters);
 }

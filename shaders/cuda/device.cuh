@@ -54,6 +54,21 @@ __device__ __forceinline__ void pdl_launch() {
 #endif
 }
 
+/* ---- registers (sm_90a): a warpgroup, four warps from a multiple of four on, gives up those
+ * beyond n of a thread, or waits until others have given up enough for n. n is a multiple of 8. */
+
+template <int n> __device__ __forceinline__ void give_registers() {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(n));
+#endif
+}
+
+template <int n> __device__ __forceinline__ void take_registers() {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(n));
+#endif
+}
+
 /* ---- asynchronous copies from device to shared memory (16 bytes, both ends aligned to 16). A
  * thread sees its own copies after async_wait, other threads' after a barrier too. */
 

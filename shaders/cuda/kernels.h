@@ -126,9 +126,9 @@ const void *cuda_attention_plain_kernel(void);
 /* For type F16 or BF16, n_groups (1..CUDA_LATENT_GROUPS) groups of 8 queries. */
 const void *cuda_attention_latent_kernel(enum cuda_attention_type type, uint32_t n_groups);
 const void *cuda_attention_latent_merge_kernel(void);
-/* Bytes of shared memory of a block of the former, with n_stages stages. */
+/* Bytes of shared memory of a block of attention_latent, with n_quarters in its ring. */
 uint32_t cuda_attention_latent_shared(enum cuda_attention_type type, uint32_t n_groups,
-                                      uint32_t n_stages);
+                                      uint32_t n_quarters);
 /* sample.cu */
 const void *cuda_sample_kernel(void);
 const void *cuda_update_history_kernel(void);

@@ -320,20 +320,26 @@ static void bench_latent(struct bench *b, bool quick) {
         int type;
     } cases[] = {
         {16, 1, 1, 4096, QTYPE_F16},    {16, 1, 1, 32768, QTYPE_F16},
-        {16, 8, 1, 4096, QTYPE_F16},    {16, 8, 1, 32768, QTYPE_F16},
-        {16, 32, 1, 8192, QTYPE_F16},   {16, 64, 1, 4096, QTYPE_F16},
-        {16, 128, 1, 2048, QTYPE_F16},  {16, 8, 1, 32768, QTYPE_BF16},
-        {16, 64, 1, 4096, QTYPE_BF16},  {20, 1, 1, 4096, QTYPE_F16},
-        {20, 8, 1, 16384, QTYPE_F16},   {20, 8, 1, 32768, QTYPE_F16},
-        {20, 64, 1, 4096, QTYPE_F16},   {20, 8, 1, 32768, QTYPE_BF16},
-        {32, 8, 1, 32768, QTYPE_F16},   {128, 8, 1, 32768, QTYPE_F16},
+        {16, 8, 1, 2048, QTYPE_F16},    {16, 8, 1, 8192, QTYPE_F16},
+        {16, 8, 1, 32768, QTYPE_F16},   {16, 32, 1, 2048, QTYPE_F16},
+        {16, 32, 1, 8192, QTYPE_F16},   {16, 32, 1, 32768, QTYPE_F16},
+        {16, 64, 1, 4096, QTYPE_F16},   {16, 128, 1, 2048, QTYPE_F16},
+        {16, 128, 1, 8192, QTYPE_F16},  {16, 128, 1, 32768, QTYPE_F16},
+        {16, 8, 1, 32768, QTYPE_BF16},  {16, 64, 1, 4096, QTYPE_BF16},
+        {20, 1, 1, 4096, QTYPE_F16},    {20, 8, 1, 16384, QTYPE_F16},
+        {20, 8, 1, 32768, QTYPE_F16},   {20, 64, 1, 4096, QTYPE_F16},
+        {20, 8, 1, 32768, QTYPE_BF16},  {32, 8, 1, 32768, QTYPE_F16},
+        {128, 8, 1, 2048, QTYPE_F16},   {128, 8, 1, 8192, QTYPE_F16},
+        {128, 8, 1, 32768, QTYPE_F16},  {128, 32, 1, 2048, QTYPE_F16},
+        {128, 32, 1, 8192, QTYPE_F16},  {128, 32, 1, 32768, QTYPE_F16},
+        {128, 128, 1, 2048, QTYPE_F16}, {128, 128, 1, 8192, QTYPE_F16},
         {16, 1, 2048, 2048, QTYPE_F16}, {16, 1, 512, 8192, QTYPE_F16},
         {20, 1, 1024, 4096, QTYPE_F16}, {16, 1, 2048, 2048, QTYPE_BF16},
         {128, 1, 256, 4096, QTYPE_F16},
     };
     for (uint32_t i = 0; i < (quick ? 1 : sizeof cases / sizeof *cases); i++)
         for (uint32_t what = ATTENTION; what <= (ATTENTION | STORE); what += STORE)
-            if (what == ATTENTION || i % 4 == 0)
+            if (what == ATTENTION || i % 8 == 0)
                 bench(b, &(struct bench_case){.what = (int)what,
                                               .type = cases[i].type,
                                               .kv_heads = 1,

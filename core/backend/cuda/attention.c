@@ -293,15 +293,15 @@ static uint32_t latent_groups(uint32_t n_queries) {
     return cuda_div_up(groups, cuda_div_up(groups, CUDA_LATENT_GROUPS));
 }
 
-/* Finds the most groups, of at most n_groups, and stages that fit. false: nothing does. */
+/* Finds the most groups, of at most n_groups, that fit with a chunk in shared memory, and the most
+ * quarters of chunks beside them. false: nothing does. */
 static bool fit_latent(const struct cuda_backend *c, enum cuda_attention_type type,
-                       uint32_t *n_groups, uint32_t *n_stages) {
-    for (*n_stages = 2; *n_stages; --*n_stages)
-        for (uint32_t n = *n_groups; n; n--)
-            if (cuda_attention_latent_shared(type, n, *n_stages) <= c->features.shared) {
-                *n_groups = n;
+                       uint32_t *n_groups, uint32_t *n_quarters) {
+    for (; *n_groups; --*n_groups)
+        for (*n_quarters = CUDA_LATENT_RING; *n_quarters >= CUDA_ATTENTION_CHUNK / QUARTER;
+             --*n_quarters)
+            if (cuda_attention_latent_shared(type, *n_groups, *n_quarters) <= c->features.shared)
                 return true;
-            }
     return false;
 }
 
@@ -326,8 +326,8 @@ static int attend_latent(struct cuda_backend *c, const struct op_paged_attention
     const enum cuda_attention_type type = kernel_type(&a->kv);
     const bool several = a->n_rows > a->n_seqs,
                many = several && (uint64_t)a->n_rows * a->n_heads > CUDA_LATENT_QUERIES;
-    uint32_t n_groups = several ? CUDA_LATENT_GROUPS : latent_groups(a->n_heads), n_stages;
-    if (!fit_latent(c, type, &n_groups, &n_stages)) return launch_plain(c, a);
+    uint32_t n_groups = several ? CUDA_LATENT_GROUPS : latent_groups(a->n_heads), n_quarters;
+    if (!fit_latent(c, type, &n_groups, &n_quarters)) return launch_plain(c, a);
     struct decode d = {.a = a,
                        .k = {.kernel = cuda_attention_latent_kernel(type, n_groups),
                              .merge = cuda_attention_latent_merge_kernel(),
@@ -335,13 +335,13 @@ static int attend_latent(struct cuda_backend *c, const struct op_paged_attention
                              .merge_ranks = 1,
                              .name = "attention_latent",
                              .threads = 32 * CUDA_LATENT_WARPS,
-                             .shared = cuda_attention_latent_shared(type, n_groups, n_stages),
+                             .shared = cuda_attention_latent_shared(type, n_groups, n_quarters),
                              .args_bytes = sizeof d.all.attention,
                              .slice = 8 * n_groups,
                              .most = CUDA_LATENT_QUERIES,
                              .blocks = 1},
                        .all.attention = attention_args(c, a)};
-    d.all.attention.n_stages = n_stages;
+    d.all.attention.n_stages = n_quarters;
     d.all.attention.slice = d.k.slice;
     const int rc = many ? launch_latent_tiles(c, &d, n_groups) : 0;
     /* A single sequence belongs to one of the two. */

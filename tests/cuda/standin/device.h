@@ -538,6 +538,8 @@ static inline void tensor_copy(void *shared, const struct cuda_tensor_map &map, 
 static inline void pdl_wait() {
     cudasim_pdl_wait();
 }
+template <int> static inline void give_registers() {}
+template <int> static inline void take_registers() {}
 static inline void pdl_launch() {}
 static inline void prefetch_l2(const void *) {}
 
