@@ -65,6 +65,7 @@ int engine_group_join_stages(const struct engine_stages *how, const char *versio
     char hash[33], text[64];
     int rc = hp ? 0 : err_no_memory(e);
     if (!rc) rc = model_read_hparams(how->model_path, hp, e);
+    if (!rc) rc = model_stages_check_family(hp, e); /* before others are waited for */
     if (!rc) rc = model_identity(how->model_path, hash, e);
     if (!rc) {
         snprintf(text, sizeof text, "%zu %zu", sizeof(struct open_message),

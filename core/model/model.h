@@ -252,6 +252,8 @@ struct backend_state model_state_shape(const struct model_hparams *hp, uint32_t 
 /* Can the model be split over n_ranks devices? ERR_UNSUPPORTED with the numbers that forbid it. */
 int model_ranks_check(const struct model_hparams *hp, uint32_t n_ranks, err *e);
 
+/* Do its layers share nothing that stages could not? ERR_UNSUPPORTED says what. */
+int model_stages_check_family(const struct model_hparams *hp, err *e);
 /* Can the model be split by layers into these n stages? Each needs a layer of every kind that keeps
  * something of sequences, because all of them share the books of one cache. ERR_UNSUPPORTED,
  * ERR_INVALID say why not. */

@@ -28,7 +28,7 @@ static uint32_t count_kind(const struct model_hparams *hp, const struct model_st
     return n;
 }
 
-static int check_family(const struct model_hparams *hp, err *e) {
+int model_stages_check_family(const struct model_hparams *hp, err *e) {
     bool shares = false;
     for (uint32_t i = 0; i < hp->n_layers; i++)
         shares |= (hp->layers[i] & MODEL_LAYER_SHARED_KV) != 0;
@@ -46,7 +46,7 @@ int model_stages_check(const struct model_hparams *hp, const struct model_stage 
                        err *e) {
     const struct model_stage all = {0, hp->n_layers};
     uint32_t next = 0;
-    int rc = check_family(hp, e);
+    int rc = model_stages_check_family(hp, e);
     if (rc) return rc;
     for (uint32_t i = 0; i < n; next += stages[i++].n)
         if (stages[i].first != next || !stages[i].n || stages[i].n > hp->n_layers - next)
@@ -156,7 +156,7 @@ int model_stages_split(const char *path, const struct model_hparams *hp, uint32_
     const size_t row = (size_t)hp->n_layers + 1;
     uint64_t *of_layer = NULL, *best = mem_new((n + 1) * row, sizeof *best);
     uint32_t *begins = mem_new((n + 1) * row, sizeof *begins);
-    int rc = check_family(hp, e);
+    int rc = model_stages_check_family(hp, e);
     if (!rc && (!best || !begins)) rc = err_no_memory(e);
     if (!rc) rc = read_bytes(path, hp, &of_layer, e);
     if (!rc && !find_split(hp, of_layer, best, begins, n))

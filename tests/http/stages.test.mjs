@@ -323,6 +323,13 @@ describe("what cannot be", { concurrency: true }, () => {
     refused([...flags, "--stage-layers", "3,x"], /stage-layers = 3,x: 2 numbers of layers are needed/);
   });
 
+  test("a model whose layers share something: before anyone is waited for", () => {
+    const model = ["--model", golden("gemma4-e")];
+    const says = /models with per-layer embeddings \(gemma4\) cannot be split into stages/;
+    serveRefused([...model, "--stage-listen", "127.0.0.1:0"], says);
+    serveRefused([...model, "--stages", "127.0.0.1:9", "--pipeline-parallel", "2"], says);
+  });
+
   // The stage waits on after each of these.
   test("another secret, none, another model, format of the cache, number of ranks, too many layers", async () => {
     const stage = await startStage(modelFile, withSecret);
