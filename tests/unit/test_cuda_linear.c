@@ -202,6 +202,25 @@ static void test_three(void) {
     backend_close(be);
 }
 
+/* Two models on a device, whose products of one kernel want more and less shared memory. */
+static void test_two_backends(void) {
+    backend *be[2] = {open_cuda(), open_cuda()};
+    struct product p[2];
+    float *want = be_new(MOST_OUTS, 4), *got = be_new(MOST_OUTS, 4);
+    be_rng.state = 38;
+    for (int i = 0; i < 2; i++)
+        p[i] = product_new(be[i], (const int[]){QTYPE_Q8_0, 0}, 1, i ? 100 : MOST_OUTS, 768);
+    multiply_rows(be[0], &p[0], 0, 1, want);
+    multiply_rows(be[1], &p[1], 0, 1, got);
+    multiply_rows(be[0], &p[0], 0, 1, got);
+    CHECK(memcmp(got, want, MOST_OUTS * sizeof *got) == 0);
+    for (int i = 0; i < 2; i++) {
+        product_free(&p[i]);
+        backend_close(be[i]);
+    }
+    free(want), free(got);
+}
+
 /* More columns than one K split. */
 static void check_splits(backend *be, int type, uint32_t n_weights, uint32_t n_in) {
     struct product p = product_new(be, (const int[]){type, type}, n_weights, 24, n_in);
@@ -349,6 +368,7 @@ static void run(void) {
     RUN(test_bits_of_every_type);
     RUN(test_bits_of_shapes);
     RUN(test_three);
+    RUN(test_two_backends);
     RUN(test_splits);
     RUN(test_not_finite);
     RUN(test_spread);

@@ -45,12 +45,18 @@ static struct cuda_function *find_function(struct cuda_backend *c, const struct 
     return f;
 }
 
-/* Dynamic shared memory beyond the default must be enabled. */
-static cudaError_t allow_shared(struct cuda_function *f, const struct cuda_launch *l) {
-    if (l->shared <= DEFAULT_SHARED || l->shared <= f->allowed_shared) return cudaSuccess;
-    f->allowed_shared = l->shared;
-    return cudaFuncSetAttribute(l->kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                (int)l->shared);
+/* Dynamic shared memory beyond the default must be enabled. What is enabled belongs to the kernel
+ * and the device, which other backends of the process use, too: all enable the most. */
+static cudaError_t allow_shared(const struct cuda_backend *c, struct cuda_function *f,
+                                const struct cuda_launch *l) {
+    struct cudaFuncAttributes attr;
+    if (l->shared <= DEFAULT_SHARED || f->allows_shared) return cudaSuccess;
+    cudaError_t rc = cudaFuncGetAttributes(&attr, l->kernel);
+    if (!rc)
+        rc = cudaFuncSetAttribute(l->kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                  (int)(c->features.shared - (uint32_t)attr.sharedSizeBytes));
+    f->allows_shared = !rc;
+    return rc;
 }
 
 void cuda_add_counts(struct cuda_backend *c, uint32_t kernel, uint64_t n, uint64_t read,
@@ -98,7 +104,7 @@ int cuda_launch(struct cuda_backend *c, const struct cuda_launch *l) {
 #ifdef INFERD_CUDA_STANDIN
     cudasim_next_args_bytes(l->args_bytes);
 #endif
-    cudaError_t rc = allow_shared(f, l);
+    cudaError_t rc = allow_shared(c, f, l);
     if (!rc) rc = cudaLaunchKernelExC(&config, l->kernel, args);
     if (rc) return cuda_fail(c, l->name, rc);
     c->after_other = false;

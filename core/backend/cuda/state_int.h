@@ -70,8 +70,8 @@ struct cuda_weight {
 /* A kernel that has been launched. */
 struct cuda_function {
     const void *kernel;
-    uint32_t counter;        /* index of its name's counters */
-    uint32_t allowed_shared; /* bytes of dynamic shared memory that were enabled */
+    uint32_t counter;   /* index of its name's counters */
+    bool allows_shared; /* all of a multiprocessor's shared memory was enabled */
 };
 
 /* Launches of one kernel in a captured graph; added to its counters at each replay. */
