@@ -29,8 +29,11 @@ static void test_bits(void) {
     backend_close(be);
 }
 
-/* Many sequences, so that KV splits are spans: the bits of one, whose splits are chunks. */
+/* Many sequences of several lengths, so that KV splits are spans: the bits of one alone, whose
+ * splits are chunks. */
 static void test_batch(void) {
+    static const int32_t lengths[] = {SPAN + 90, 30, SPAN - 1, 700, -1 /* padding */};
+    enum { N_LENGTHS = sizeof lengths / sizeof *lengths };
     const struct latent_case c = {16, 16, QTYPE_F16, 0, 0, false};
     const uint32_t n = be_quick ? 40 : 160;
     const uint64_t q_row = (uint64_t)c.n_heads * DIM, row = (uint64_t)c.n_heads * V_DIM;
@@ -39,17 +42,18 @@ static void test_batch(void) {
     int32_t pos[160];
     be_rng.state = 71;
     scene_open(&s, &c, be);
-    float *q = be_new(n * q_row, 4), *all = be_new(n * row, 4), *one = be_new(row, 4);
+    float *q = be_new(n * q_row, 4), *all = be_new(n * row, 4), *one = be_new(N_LENGTHS * row, 4);
     be_fill(q, q_row, 1);
     for (uint32_t i = 0; i < n; i++) {
         memcpy(q + i * q_row, q, q_row * 4);
-        pos[i] = i == n / 2 ? -1 : SPAN + 90; /* one is padding */
+        pos[i] = lengths[i % 3 ? 0 : i / 3 % N_LENGTHS];
     }
     attend(be, &s, &(struct batch){q, pos, n, 1}, all);
-    attend(be, &s, &(struct batch){q, pos, 1, 1}, one);
+    for (uint32_t i = 0; i < N_LENGTHS; i++)
+        attend(be, &s, &(struct batch){q, lengths + i, 1, 1}, one + i * row);
     for (uint32_t i = 0; i < n; i++) {
-        const float *got = all + i * row;
-        if (pos[i] >= 0) CHECK_MSG(memcmp(got, one, row * 4) == 0, "sequence %u of %u", i, n);
+        const float *got = all + i * row, *want = one + (i % 3 ? 0 : i / 3 % N_LENGTHS) * row;
+        CHECK_MSG(memcmp(got, want, row * 4) == 0, "sequence %u of %u", i, n);
         for (uint64_t d = 0; pos[i] < 0 && d < row; d++)
             if (got[d] != 0) CHECK_MSG(false, "padding: %g", (double)got[d]);
     }
