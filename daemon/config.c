@@ -86,8 +86,8 @@ static const struct config_key keys[] = {
      "among them. The numbers of heads and KV heads must be divisible by it. cuda: that many\n"
      "GPUs, starting at `device`, connected by NCCL. cpu: groups of threads, each on its own\n"
      "NUMA node if the machine has several. Started by mpirun: as many processes, on one\n"
-     "machine or several, each with one GPU or its threads (daemon/README.md). Stages: each\n"
-     "has so many on its own machine, the same number at all of them."},
+     "machine or several, each with one GPU or its threads (daemon/README.md). Stages: the\n"
+     "devices of each stage, all on its own machine; the number is the same at all stages."},
     {"pipeline-parallel", CONFIG_NUMBER, AT(pipeline_parallel), "1", 1, 16, NULL, "stages",
      "Processes, on one machine or several, that share each model by its layers (stages): this\n"
      "one, which serves, and those that `stages` names (daemon/README.md)."},

@@ -50,8 +50,8 @@ static bool makes_sum(const struct cuda_backend *c, const struct op_input *in, u
            n_in % 4 == 0 && n_rows <= SUM_MOST_ROWS && cuda_input_sum_kernel(n);
 }
 
-/* The launch of the rows that args describe. bytes of the residual, if there is one, are counted
- * for each rank. */
+/* Launches the rows that args describe; the sum that was put off is then made, too, if it is their
+ * residual. */
 static int launch_rows(struct cuda_backend *c, const struct op_input *in,
                        const struct cargs_input *args, uint32_t n_rows) {
     const uint32_t n_in = args->op.n_in, n = column_groups(args->pitch);

@@ -44,8 +44,8 @@ struct hello {
 /* A hello is a head of HELLO_HEAD_BYTES, which says how many bytes follow, at most HELLO_MAX_BYTES:
  *
  *   head  "INFSTG1\0"; bytes u32
- *   body  from, to, n, n_facts u32; group 16 bytes; then texts, each a length u16, then that many
- * bytes of printable ASCII: name and value of each fact, n addresses, the refusal
+ *   body  from, to, n, n_facts u32; group 16 bytes; then texts, each a length u16, then that
+ *         many bytes of printable ASCII: name and value of each fact, n addresses, the refusal
  *
  * Numbers are little-endian. */
 enum { HELLO_HEAD_BYTES = 12, HELLO_MAX_BYTES = 8192 };
