@@ -319,7 +319,8 @@ static int open_api(struct server *s, err *e) {
     return 0;
 }
 
-/* Says that the daemon serves: on stdout, to a supervisor, and to `inferd ps`. */
+/* Says that the daemon serves: to `inferd ps`, on stdout and to a supervisor. Who waits for the
+ * line on stdout finds the daemon listed. */
 static void announce_ready(struct server *s) {
     struct http_address first;
     str names, url;
@@ -327,14 +328,14 @@ static void announce_ready(struct server *s) {
     str_init(&names, ANNOUNCED_MAX_BYTES);
     str_init(&url, ANNOUNCED_MAX_BYTES);
     serving_names(s->serving, &names);
+    if (api_get_address(s->api, 0, &first)) add_url(&first, true, &url);
+    if (run_file_open(&s->run_file, str_cstr(&url), str_cstr(&names), &e))
+        log_info("`inferd ps` does not list this daemon: %s", e.msg);
+    str_clear(&url);
     add_urls(s, &url);
     printf("inferd: serving %s on %s\n", str_cstr(&names), str_cstr(&url));
     fflush(stdout);
     notify_send("READY=1");
-    str_clear(&url);
-    if (api_get_address(s->api, 0, &first)) add_url(&first, true, &url);
-    if (run_file_open(&s->run_file, str_cstr(&url), str_cstr(&names), &e))
-        log_info("`inferd ps` does not list this daemon: %s", e.msg);
     str_fini(&names);
     str_fini(&url);
 }

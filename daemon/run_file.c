@@ -1,5 +1,5 @@
 /* run_file.c - record locks (fcntl) tell who holds them, so no process id is taken from a file's
- * text. */
+ * text. A file gets its name when it is locked and whole: readers remove one that nobody holds. */
 #include "daemon/run_file.h"
 
 #include "core/base/mem.h"
@@ -18,19 +18,21 @@
 enum { TEXT_BYTES = 8192, PATH_BYTES = 4352, DAEMONS_MAX = 1000 };
 
 int run_file_open(struct run_file *f, const char *url, const char *models, err *e) {
-    char *folder, path[PATH_BYTES];
+    char *folder, path[PATH_BYTES], draft[PATH_BYTES];
     struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
     *f = (struct run_file){.fd = -1};
     int rc = config_state_folder("run", &folder, e);
     if (rc) return rc;
     snprintf(path, sizeof path, "%s/%ld", folder, (long)getpid());
+    snprintf(draft, sizeof draft, "%s/.%ld", folder, (long)getpid());
     free(folder);
     if (!(f->path = mem_strdup(path))) return err_no_memory(e);
-    f->fd = open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    f->fd = open(draft, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
     if (f->fd >= 0 && fcntl(f->fd, F_SETLK, &lock) == 0 &&
-        dprintf(f->fd, "%s\n%s\n", url, models) > 0)
+        dprintf(f->fd, "%s\n%s\n", url, models) > 0 && rename(draft, path) == 0)
         return 0;
     rc = err_set(e, ERR_IO, "%s: %s", path, strerror(errno));
+    if (f->fd >= 0) unlink(draft);
     run_file_close(f);
     return rc;
 }
