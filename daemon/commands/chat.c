@@ -29,7 +29,9 @@ static int read_prompt(const struct chat_line *l, bool piped, str *prompt, err *
     size_t n = 0;
     for (size_t i = 0; i < l->n_words; i++)
         str_addf(prompt, "%s%s", i ? " " : "", l->words[i]);
+    client_interrupt_calls(true);
     int rc = piped ? textfile_read("-", PROMPT_MAX_BYTES, &text, &n, e) : 0;
+    client_interrupt_calls(false);
     n = text ? without_line_ends(text, n) : 0;
     if (n && prompt->len) str_add(prompt, "\n\n");
     str_add_n(prompt, text ? text : "", n);

@@ -21,10 +21,17 @@ static void on_interrupt(int number) {
 }
 
 void client_catch_interrupts(void) {
-    struct sigaction act = {.sa_handler = on_interrupt}; /* no SA_RESTART: reads return */
+    struct sigaction act = {.sa_handler = on_interrupt, .sa_flags = SA_RESTART};
     sigemptyset(&act.sa_mask);
     sigaction(SIGINT, &act, NULL);
     signal(SIGPIPE, SIG_IGN);
+}
+
+void client_interrupt_calls(bool on) {
+    struct sigaction act;
+    sigaction(SIGINT, NULL, &act);
+    act.sa_flags = on ? act.sa_flags & ~SA_RESTART : act.sa_flags | SA_RESTART;
+    sigaction(SIGINT, &act, NULL);
 }
 
 bool client_interrupted(void) {

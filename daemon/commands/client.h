@@ -61,9 +61,11 @@ const char *client_string(const cJSON *o, const char *name); /* NULL: no such st
 /* Reads {"error": {"message": ...}}. false: text is something else. status 0: of a stream. */
 bool client_read_error(const char *text, size_t n, int status, err *e);
 
-/* Ctrl-C is counted from now on and no longer ends the process; SIGPIPE is ignored. Reads on the
- * terminal return EINTR. */
+/* Ctrl-C is counted from now on and no longer ends the process; SIGPIPE is ignored. No write is
+ * interrupted: stdio would lose the text. */
 void client_catch_interrupts(void);
+/* Does Ctrl-C interrupt system calls? For the time of a read that may wait for ever. */
+void client_interrupt_calls(bool on);
 bool client_interrupted(void);
 void client_forget_interrupts(void);
 

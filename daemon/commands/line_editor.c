@@ -4,8 +4,10 @@
 #include "daemon/commands/line_editor.h"
 
 #include "core/base/mem.h"
+#include "daemon/commands/client.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <histedit.h>
 #include <langinfo.h>
 #include <locale.h>
@@ -31,6 +33,7 @@ struct line_editor {
     EditLine *el;
     History *history;
     const char *prompt;
+    int keys;   /* where a terminal's characters are read */
     char *line; /* of getline */
     size_t capacity;
 };
@@ -52,6 +55,15 @@ static char *prompt_of(EditLine *el) {
 
 /* ---- characters ---- */
 
+/* The terminal of standard input, opened again: Ctrl-C drops what was typed, perhaps between poll
+ * and read, so reads must not wait; standard input itself is shared with who started this process.
+ */
+static int open_keys(void) {
+    const char *name = ttyname(STDIN_FILENO);
+    int fd = name ? open(name, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC) : -1;
+    return fd >= 0 ? fd : STDIN_FILENO;
+}
+
 /* One byte: 1; 0 at the end; -1 if Ctrl-C was pressed or reading fails. */
 static int read_byte(EditLine *el, char *out) {
     const line_editor *ed = editor_of(el);
@@ -64,7 +76,7 @@ static int read_byte(EditLine *el, char *out) {
         }
         int ready = poll(&p, 1, POLL_MS);
         if (ready == 0 || (ready < 0 && errno == EINTR)) continue;
-        ssize_t got = read(STDIN_FILENO, out, 1);
+        ssize_t got = read(ed->keys, out, 1);
         if (got >= 0) return (int)got;
         if (errno != EINTR && errno != EAGAIN) return -1;
     }
@@ -177,10 +189,12 @@ int line_editor_open(const struct line_editor_config *config, line_editor **out,
     *out = ed;
     if (!ed) return err_no_memory(e);
     ed->config = *config;
+    ed->keys = STDIN_FILENO;
     if (!config->terminal) return 0;
     choose_locale();
     if (!(ed->el = el_init("inferd", stdin, stdout, stderr))) return 0; /* lines as they come */
-    struct sigaction act = {.sa_handler = on_resize};
+    ed->keys = open_keys();
+    struct sigaction act = {.sa_handler = on_resize, .sa_flags = SA_RESTART};
     sigemptyset(&act.sa_mask);
     sigaction(SIGWINCH, &act, NULL);
     el_set(ed->el, EL_CLIENTDATA, ed);
@@ -198,6 +212,7 @@ void line_editor_close(line_editor *ed) {
     if (!ed) return;
     if (ed->el) el_end(ed->el);
     if (ed->history) history_end(ed->history);
+    if (ed->keys != STDIN_FILENO) close(ed->keys);
     free(ed->line);
     free(ed);
 }
@@ -233,9 +248,12 @@ enum line_result line_editor_read(line_editor *ed, const char *prompt, str *line
     ed->prompt = prompt;
     if (ed->el) return edit_line(ed, line);
     errno = 0;
+    client_interrupt_calls(true);
     ssize_t n = getline(&ed->line, &ed->capacity, stdin);
+    int why = errno;
+    client_interrupt_calls(false);
     if (n < 0) {
-        bool interrupted = errno == EINTR && ed->config.interrupted();
+        bool interrupted = why == EINTR && ed->config.interrupted();
         clearerr(stdin);
         return interrupted ? LINE_INTERRUPTED : LINE_END;
     }

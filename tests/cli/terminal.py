@@ -108,6 +108,8 @@ def keys_and_lines():
     for _ in range(5):  # a short story may be over before the key arrives
         t.send("Tell me a long story about a fox.\r")
         t.until(r"fox\.\r\n.*?\w+ \w+ ")
+        t.send("\x13")  # Ctrl-S: the program waits in a write, which Ctrl-C must not spoil
+        time.sleep(0.1)
         t.send("\x03")
         stopped = t.until(r"\[stopped\]|Ctrl-D or /bye ends")
         if stopped == "[stopped]":
@@ -125,7 +127,9 @@ def keys_and_lines():
     check("the history outlives the program", "Tell me a long story" in open(HISTORY).read().replace("\\040", " "))
     t.send("\x12long st")
     check("Ctrl-R finds a line", t.until("a long story about"), t.out)
-    t.end("\x03\x04")
+    t.send("\x03")  # drops what was typed behind it
+    check("Ctrl-C leaves the search", t.prompt(), t.out)
+    check("and Ctrl-D the program", t.end() == 0)
 
 
 def history_is_bounded():
