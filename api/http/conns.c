@@ -1,7 +1,8 @@
 /* conns.c - the lists of open connections by state, and the counts by address. Owns no connection
  * and closes none. Runs on HTTP threads; conns_reap on the watcher thread. Each operation changes a
  * few pointers; reaping walks all connections once a second. shutdown() does not block, so it is
- * called under the mutex, which keeps the descriptor from being closed and reused meanwhile. */
+ * called under the mutex, which keeps the descriptor from being closed and reused meanwhile; nor
+ * does the look for a client's end. */
 #include "api/http/conns.h"
 
 #include "core/base/clock.h"
@@ -189,7 +190,7 @@ static void enter_state(struct conns *cs, struct conn *c, enum conn_state state,
     pthread_mutex_lock(&cs->mu);
     unlink_conn(cs, c);
     append_conn(cs, c, state);
-    c->line = c->chunked = false;
+    c->line = c->chunked = c->ended = false;
     atomic_store(&c->due_ns, due_ns);
     pthread_mutex_unlock(&cs->mu);
 }
@@ -245,15 +246,29 @@ void conns_paused(struct conn *c) {
 
 /* ---- all of them ---- */
 
+/* Did the client leave in the middle of a request? If its end arrives together with the last bytes,
+ * the library reads these, waits for a next event, and there is none. The second look makes sure
+ * that it had the time to handle what came before the end. */
+static bool has_left(struct conn *c) {
+    char byte;
+    if (c->state == CONN_ANSWERING || (c->state == CONN_WAITING && !c->line)) return false;
+    const bool seen = c->ended;
+    c->ended = recv(c->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0;
+    return seen && c->ended;
+}
+
 void conns_reap(struct conns *cs) {
     uint64_t now = clock_now_ns();
     pthread_mutex_lock(&cs->mu);
     for (int s = 0; s < CONN_N_STATES; s++)
         for (struct conn *c = cs->lists[s].first; c; c = c->next) {
             uint64_t due = atomic_load(&c->due_ns);
-            if (c->shut || !due || now < due) continue;
+            if (c->shut) continue;
+            if (due && now >= due)
+                cs->counts.reaped++;
+            else if (!has_left(c))
+                continue;
             shut_conn(cs, c);
-            cs->counts.reaped++;
         }
     pthread_mutex_unlock(&cs->mu);
 }

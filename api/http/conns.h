@@ -5,7 +5,8 @@
  * now and then could keep a connection forever. Here each phase of a connection has one deadline:
  * the wait for a complete head (from opening, or from the last answer), the body, and each buffer
  * of an answer. A connection whose answer waits for the engine has none. conns_reap, called
- * periodically, shuts down connections past their deadline.
+ * periodically, shuts down connections past their deadline, and those whose client left in the
+ * middle of a request.
  *
  * At max connections a new one evicts the one that has waited longest for a head. One opened less
  * than fresh_ns ago, whose first head is still on its way, is passed over unless more than half of
@@ -52,6 +53,7 @@ struct conn {
     bool asked;                   /* it has had a request */
     bool line;                    /* the first line of the next head has arrived */
     bool chunked;                 /* its body comes in chunks */
+    bool ended;                   /* conns_reap has seen the client's end */
     bool tls;                     /* http.c's */
     bool reserved;                /* beyond max: it may ask for health, once */
     uint64_t since_ns;            /* when it entered this state */
@@ -128,7 +130,8 @@ void conns_moved(struct conns *cs, struct conn *c, uint64_t from_ns, uint64_t by
 /* c waits for the engine: no deadline until conns_moved. */
 void conns_paused(struct conn *c);
 
-/* Shuts down all connections past their deadline. */
+/* Shuts down all connections past their deadline, and those with an incomplete request whose client
+ * had ended its stream at the call before, too. */
 void conns_reap(struct conns *cs);
 /* Shuts down the connection that has waited longest for a head, to free its descriptor. */
 void conns_evict(struct conns *cs);

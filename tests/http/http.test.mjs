@@ -321,6 +321,21 @@ test("a disconnected client's blocks are freed, mid-stream and in prefill", asyn
   await until(free, "the silent request's blocks are free");
 });
 
+test("who leaves in the middle of a request holds neither its connection nor its body", async () => {
+  const count = async (name) => (await metrics(server)).get(`inferd_http_connections${name}`);
+  const before = await count("_accepted_total");
+  const head = "POST /v1/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n";
+  for (const part of [head, `${head}Content-Length: 60000\r\n\r\n${"x".repeat(50_000)}`])
+    for (let i = 0; i < 20; i++) {
+      // Its end mostly arrives together with the last bytes.
+      const socket = connect(new URL(server.url).port, "127.0.0.1");
+      socket.on("error", () => {});
+      socket.end(part);
+    }
+  await until(async () => (await count("_accepted_total")) >= before + 40, "all are open");
+  await until(async () => (await count('{state="receiving"}')) === 0, "all are closed");
+});
+
 test("a client that does not read pauses only its own sequence", async () => {
   const generated = async () => (await metrics(server)).get("inferd_generated_tokens_total");
   const start = await generated(),

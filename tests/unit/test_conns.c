@@ -209,6 +209,45 @@ static void ends_come_by_the_clock(void) {
     conns_fini(&cs);
 }
 
+/* A client that closes or half-closes in the middle of a request leaves at the second look; one
+ * whose bytes are still unread, who waits, or who is answered is left alone. */
+static void who_leaves_in_a_request_is_noticed(void) {
+    enum { N = 6 };
+    struct pair p[N];
+    struct pair *line = &p[0], *body = &p[1], *unread = &p[2], *idle = &p[3], *answered = &p[4],
+                *stays = &p[5];
+    start(10, 0, HOUR_NS);
+    for (int i = 0; i < N; i++)
+        open_one(&p[i]);
+    conns_line(&cs, &line->c);
+    conns_body(&cs, &body->c);
+    conns_body(&cs, &unread->c);
+    conns_answer(&cs, &answered->c);
+    conns_body(&cs, &stays->c);
+    CHECK(send(unread->theirs, "x", 1, 0) == 1);
+    for (int i = 0; i < N - 1; i++)
+        CHECK(shutdown(p[i].theirs, SHUT_WR) == 0);
+    conns_reap(&cs);
+    for (int i = 0; i < N; i++)
+        CHECK(!is_shut(&p[i]));
+    conns_reap(&cs);
+    CHECK(is_shut(line) && is_shut(body));
+    CHECK(!is_shut(unread) && !is_shut(idle) && !is_shut(answered) && !is_shut(stays));
+    struct conns_counts n;
+    conns_get(&cs, &n);
+    CHECK(n.reaped == 0 && n.open[CONN_BODY] == 2 && n.open[CONN_WAITING] == 1);
+    /* What was seen while a request arrived says nothing about the next one. */
+    conns_body(&cs, &idle->c);
+    conns_reap(&cs);
+    conns_wait(&cs, &idle->c);
+    conns_line(&cs, &idle->c);
+    conns_reap(&cs);
+    CHECK(!is_shut(idle));
+    for (int i = 0; i < N; i++)
+        close_one(&p[i]);
+    conns_fini(&cs);
+}
+
 /* Sending single lines does not restart the time of a wait. */
 static void a_line_does_not_begin_a_wait_anew(void) {
     struct pair p;
@@ -345,6 +384,7 @@ int main(void) {
     RUN(a_slow_body_gives_way);
     RUN(what_closes_is_bounded);
     RUN(ends_come_by_the_clock);
+    RUN(who_leaves_in_a_request_is_noticed);
     RUN(a_line_does_not_begin_a_wait_anew);
     RUN(addresses_are_counted);
     RUN(clients_behind_a_proxy_are_counted);
