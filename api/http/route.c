@@ -57,8 +57,11 @@ static bool method_matches(const struct route *route, const char *method) {
            (strcmp(method, "HEAD") == 0 && strcmp(route->method, "GET") == 0);
 }
 
+/* Two rows may have the same method: /v1/responses/input_tokens is also a /v1/responses/{id}. No
+ * method's name is part of another's. */
 static void add_allow(char *allow, size_t n, const char *method) {
     size_t at = strlen(allow);
+    if (strstr(allow, method)) return;
     snprintf(allow + at, n - at, "%s%s%s", at ? ", " : "", method,
              strcmp(method, "GET") == 0 ? ", HEAD" : "");
 }

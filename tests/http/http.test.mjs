@@ -172,6 +172,8 @@ test("broken JSON, wrong types, paths and methods", async () => {
   assert.equal(wrong.headers.get("allow"), "POST");
   const deleted = await fetch(server.url + "/v1/models", { method: "DELETE" });
   assert.equal(deleted.headers.get("allow"), "GET, HEAD");
+  const put = await fetch(server.url + "/v1/chat/completions/render", { method: "PUT" });
+  assert.equal(put.headers.get("allow"), "POST, GET, HEAD, DELETE");
   await expectError(deleted, 405);
   await expectError(wrong, 405);
   await expectError(
