@@ -50,6 +50,14 @@ static bool is_loaded(const struct api *a, const struct registry_model *row) {
     return m != NULL;
 }
 
+/* Is it the id of a loaded model? That one answers to the name, also if it is another file. */
+static bool is_served(const struct api *a, const char *name) {
+    const struct api_model *m = models_find(a->models, name, strlen(name));
+    const bool is = m && strcmp(m->id, name) == 0;
+    models_release(a->models, m);
+    return is;
+}
+
 int ollama_find_model(struct request *r, const char *name, err *e) {
     char id[API_MODEL_ID_BYTES];
     int rc = api_find_name(r, name, id, e);
@@ -58,8 +66,11 @@ int ollama_find_model(struct request *r, const char *name, err *e) {
     return err_set_param(e, rc, "model", "model '%.200s' not found", name);
 }
 
-static void add_registered(const struct registry_model *m, const char *name, bool first, str *out) {
-    str_add(out, first ? "{\"name\":" : ",{\"name\":");
+static void add_registered(const struct api *a, const struct registry_model *m, const char *name,
+                           bool *any, str *out) {
+    if (is_served(a, name)) return;
+    str_add(out, *any ? ",{\"name\":" : "{\"name\":");
+    *any = true;
     json_add_cstr(out, name);
     str_add(out, ",\"model\":");
     json_add_cstr(out, name);
@@ -79,10 +90,9 @@ int ollama_add_registered(struct request *r, bool any, str *out, err *e) {
     if (!rc) rc = registry_list(g, &models, &n, e);
     for (size_t i = 0; !rc && i < n; i++)
         if (!is_loaded(r->api, &models[i]) && auth_may_use(r, models[i].name)) {
-            add_registered(&models[i], models[i].name, !any, out);
+            add_registered(r->api, &models[i], models[i].name, &any, out);
             for (size_t k = 0; k < models[i].n_aliases; k++)
-                add_registered(&models[i], models[i].aliases[k], false, out);
-            any = true;
+                add_registered(r->api, &models[i], models[i].aliases[k], &any, out);
         }
     if (!rc) registry_models_free(models, n);
     registry_close(g);

@@ -33,7 +33,7 @@ int ollama_find_model(struct request *r, const char *name, err *e);
 void ollama_add_details(str *out, const char *architecture, uint64_t n_params, const char *quant);
 void ollama_add_time(int64_t seconds, str *out);
 /* Appends the registered models that are not loaded, each with its other names, as members of
- * /api/tags' list; any: it has members already. */
+ * /api/tags' list, without names that a loaded model answers to; any: it has members already. */
 int ollama_add_registered(struct request *r, bool any, str *out, err *e);
 int ollama_open_registry(struct request *r, registry **out, err *e);
 /* A registered name: without ":latest", which Ollama's clients append, unless it is part of it. */

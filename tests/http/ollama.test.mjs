@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
 import { copyFileSync, existsSync, writeFileSync } from "node:fs";
-import { join } from "node:path";
+import { basename, join } from "node:path";
 import { after, before, test } from "node:test";
 import { Ollama } from "ollama";
 import { onlyLoopback } from "./loopback.mjs";
@@ -428,6 +428,23 @@ test("registered models are listed, and say that they are not loaded", async () 
   await client.delete({ model: "second" });
   assert.equal((await client.list()).models.length, 2);
   assert.ok(existsSync(file), "the file stays");
+});
+
+test("a model served from a file is listed once, also if its name is registered", async () => {
+  const name = basename(modelFile, ".gguf");
+  const own = await startServer(["--model", modelFile], [{ file: modelFile, name, alias: "demo" }]);
+  try {
+    const { models } = await new Ollama({ host: own.url }).list();
+    assert.deepEqual(
+      models.map((m) => [m.name, m.digest === ""]),
+      [
+        [name, true],
+        ["demo", false],
+      ],
+    );
+  } finally {
+    await own.stop();
+  }
 });
 
 test("administration needs an administrator's key, or no keys and a program of this machine", async () => {
