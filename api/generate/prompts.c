@@ -6,6 +6,7 @@
 #include "core/base/mem.h"
 #include "core/text/utf8.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -19,6 +20,15 @@ static int fail_too_long(const struct prompts_config *c, err *e) {
 static int fail_empty(const struct prompts_config *c, const char *why, err *e) {
     return err_set_param(e, ERR_INVALID, c->param, "Invalid value for '%s': it is empty%s.",
                          c->param, why);
+}
+
+static int fail_too_many(const struct prompts_config *c, size_t n, err *e) {
+    char why[64] = "";
+    if (c->n_answers > 1)
+        snprintf(why, sizeof why, " with %u answers to each ('n', 'best_of')", c->n_answers);
+    return err_set_param(e, ERR_INVALID, c->param,
+                         "Invalid value for '%s': expected at most %zu text%s%s, but got %zu.",
+                         c->param, c->max, c->max == 1 ? "" : "s", why, n);
 }
 
 static bool has_suffix(const struct prompts_config *c) {
@@ -107,12 +117,20 @@ static int add_item(const struct prompts_config *c, const cJSON *item, struct ge
     return cJSON_IsString(item) ? add_text(c, item->valuestring, to, e) : add_ids(c, item, to, e);
 }
 
+static int wrong_item(const struct prompts_config *c, const cJSON *item, size_t i, err *e) {
+    if (!i) return wrong_type(c, item, e);
+    return err_set_param(e, ERR_INVALID, c->param,
+                         "Invalid type for '%s': items must be all strings or all arrays of token "
+                         "ids, but item %zu is %s.",
+                         c->param, i, json_type_name(item));
+}
+
 /* All items must have the type of the first one. */
 static int add_items(const struct prompts_config *c, const cJSON *array, struct gen_prompt *list,
                      size_t *n, err *e) {
     bool texts = cJSON_IsString(array->child);
     for (const cJSON *item = array->child; item; item = item->next) {
-        if (texts ? !cJSON_IsString(item) : !cJSON_IsArray(item)) return wrong_type(c, item, e);
+        if (texts ? !cJSON_IsString(item) : !cJSON_IsArray(item)) return wrong_item(c, item, *n, e);
         int rc = add_item(c, item, &list[(*n)++], e);
         if (rc) return rc;
     }
@@ -129,10 +147,7 @@ int prompts_read(const struct prompts_config *c, const cJSON *v, struct gen_prom
                              "Invalid value for '%s': the array is empty.", c->param);
     bool many = cJSON_IsArray(v) && !cJSON_IsNumber(v->child);
     size_t n_items = many ? (size_t)cJSON_GetArraySize(v) : 1;
-    if (n_items > c->max)
-        return err_set_param(e, ERR_INVALID, c->param,
-                             "Invalid value for '%s': expected at most %zu texts, but got %zu.",
-                             c->param, c->max, n_items);
+    if (n_items > c->max) return fail_too_many(c, n_items, e);
     *list = mem_new(n_items, sizeof **list);
     if (!*list) return err_no_memory(e);
     int rc = 0;

@@ -12,6 +12,7 @@ struct prompts_config {
     const tokenizer *tok;
     uint32_t max_tokens; /* per text */
     size_t max;          /* number of texts */
+    uint32_t n_answers;  /* of each text, if max depends on it; otherwise 0 */
     const char *suffix; /* NULL or "": none; otherwise each text precedes it and must be a string */
     bool parse_special; /* the text of a control token is that token (not around a suffix) */
     bool truncate;      /* cuts the end of longer texts, except an EOS that the tokenizer adds */

@@ -340,7 +340,8 @@ int completions_read(struct request *r, const cJSON *body, struct gen_request *q
                                           .suffix = q->fields.suffix,
                                           .parse_special = q->fields.parse_special,
                                           .max_tokens = engine_context_length(q->model->engine),
-                                          .max = ENGINE_MAX_CHOICES / q->options.n_choices};
+                                          .max = ENGINE_MAX_CHOICES / q->options.n_choices,
+                                          .n_answers = q->options.n_choices};
     uint64_t begin_ns = clock_now_ns();
     rc = prompts_read(&config, q->fields.prompt, prompts, n, e);
     costs_add_part(r, PART_TOKENIZE, begin_ns);

@@ -240,6 +240,22 @@ test("a null prompt is an empty prompt", async () => {
   assert.deepEqual([a.choices, a.usage.prompt_tokens], [b.choices, b.usage.prompt_tokens]);
 });
 
+test("what is wrong with several prompts is said", async () => {
+  for (const [body, message] of [
+    [{ prompt: ["a", 1] }, /item 1 is an integer/],
+    [{ prompt: [[1], [2], "a"] }, /item 2 is a string/],
+    [{ prompt: [true] }, /an array of strings, .* but got a boolean/],
+    [{ prompt: ["a", "b", "c"], n: 64 }, /at most 2 texts with 64 answers to each/],
+    [{ prompt: ["a", "b"], n: 128 }, /at most 1 text with 128 answers to each/],
+    [{ prompt: Array(129).fill("a") }, /at most 128 texts, but got 129/],
+  ]) {
+    const response = await post(server, "/v1/completions", { model: modelName, ...body });
+    const { error } = await response.json();
+    assert.deepEqual([response.status, error.param], [400, "prompt"]);
+    assert.match(error.message, message);
+  }
+});
+
 test("suffix: the model fills in the middle", async () => {
   const encode = async (text) =>
     (await ask({ model: "fim", prompt: text, add_special_tokens: false }, "/tokenize")).tokens;
