@@ -157,9 +157,10 @@ struct listing {
     struct registry_key *keys; /* (n_keys) in order of ids */
     size_t n_keys;
     const struct query *query;
-    int64_t next; /* OpenAI: the next bucket's beginning */
-    bool open;    /* a bucket is being written */
-    int64_t n;    /* buckets so far */
+    int64_t first; /* OpenAI: where the first bucket begins, perhaps within its interval */
+    int64_t next;  /* the next bucket's beginning */
+    bool open;     /* a bucket is being written */
+    int64_t n;     /* buckets so far */
 };
 
 static void add_key(str *s, int64_t id, const struct listing *l) {
@@ -262,8 +263,9 @@ static void add_result(void *arg, const struct usage_row *row) {
     struct listing *l = arg;
     const struct query *q = l->query;
     str *s = &l->body;
-    open_buckets(l, row->time_s);
-    if (!l->open || row->time_s >= l->next) return; /* beyond the page */
+    int64_t at = row->time_s < l->first ? l->first : row->time_s;
+    open_buckets(l, at);
+    if (!l->open || at >= l->next) return; /* beyond the page */
     str_addf(s, "%s{\"object\":\"organization.usage.%s.result\",\"input_tokens\":%" PRIu64,
              l->any ? "," : "", q->kind == USAGE_EMBED ? "embeddings" : "completions",
              row->input_tokens);
@@ -295,7 +297,7 @@ static void handle_openai(struct request *r, enum usage_kind kind) {
     str_init(&l.body, REPLY_MAX_BYTES);
     int rc = read_query(r, &q);
     if (!q.limit) q.limit = q.usage.interval_s == DAY_S ? 7 : 24;
-    l.next = q.page > q.usage.from_s ? q.page : q.usage.from_s;
+    l.first = l.next = q.page > q.usage.from_s ? q.page : q.usage.from_s;
     q.usage.from_s = l.next - l.next % USAGE_HOUR_S;
     str_add(&l.body, "{\"object\":\"page\",\"data\":[");
     if (!rc) rc = read_usage(&q, add_result, &l);

@@ -146,6 +146,13 @@ test("OpenAI's /v1/organization/usage/completions: buckets, groups, pages", asyn
       batch: null,
     },
   ]);
+  // A first bucket that begins within its day has what was used from then on.
+  const [, within] = await get(`${path}?start_time=${today + 1}&group_by=model&group_by=api_key_id`, counts);
+  assert.equal(within.data[0].start_time, today + 1);
+  assert.deepEqual(
+    within.data.flatMap((b) => b.results),
+    results,
+  );
   // The same by pages of hours.
   let page,
     requests = 0,
