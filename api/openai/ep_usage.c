@@ -70,19 +70,21 @@ static void read_group(struct query *q, const char *name, const char *value) {
                       "Invalid value for 'group_by': use model and api_key_id.");
 }
 
-/* A key's id: "key_12". */
+/* A key's id, as add_key writes it: "key_12"; of a file: "file_1". */
 static void read_key(struct query *q, const char *name, const char *value) {
-    bool named = strncmp(value, "key_", 4) == 0;
+    bool of_file = strncmp(value, "file_", 5) == 0;
+    bool named = of_file || strncmp(value, "key_", 4) == 0;
     int64_t id = 0;
-    if (!named || !read_number(name, value + 4, INT64_MAX - 1, &id, &q->error)) {
-        err_set_param(&q->error, ERR_INVALID, name, "Invalid value for '%s': expected key_NUMBER.",
-                      name);
+    if (!named || !read_number(name, strchr(value, '_') + 1, INT64_MAX - 1, &id, &q->error) ||
+        !id) {
+        err_set_param(&q->error, ERR_INVALID, name,
+                      "Invalid value for '%s': expected key_NUMBER or file_NUMBER.", name);
         return;
     }
     if (q->usage.key)
         err_set_param(&q->error, ERR_UNSUPPORTED, name, "This server filters by one value of '%s'.",
                       name);
-    q->key = id;
+    q->key = of_file ? -id : id;
     q->usage.key = &q->key;
 }
 

@@ -1,6 +1,8 @@
 // The ledger: who used how many tokens, as answers said it; by sqlite3, `inferd usage` and the API; after kill -9.
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
 import OpenAI from "openai";
@@ -104,6 +106,7 @@ test("GET /v1/inferd/usage: a key sees its own, one with the scope metrics all",
     ["bucket_width=1m", "bucket_width"],
     ["group_by=user_id", "group_by"],
     ["api_key_ids=1", "api_key_ids"],
+    ["api_key_ids=file_0", "api_key_ids"],
     ["who=me", "who"],
   ]) {
     const [code, { error }] = await get(`/v1/inferd/usage?${query}`, counts);
@@ -168,6 +171,25 @@ test("OpenAI's /v1/organization/usage/completions: buckets, groups, pages", asyn
   assert.deepEqual([requests, n, page], [5, 48, null]);
   const [, embeddings] = await get(`/v1/organization/usage/embeddings?start_time=${today - day}`, counts);
   assert.equal(embeddings.data.flatMap((b) => b.results)[0].object, "organization.usage.embeddings.result");
+});
+
+test("usage of a file's key is found by the id that it is listed with", async () => {
+  const folder = mkdtempSync(join(tmpdir(), "inferd-keys-")),
+    file = join(folder, "keys");
+  writeFileSync(file, "first-key-of-the-file\nsecond-key-of-the-file\n", { mode: 0o600 });
+  const own = await startServer(["--api-key-file", file]);
+  try {
+    const second = as("second-key-of-the-file");
+    await chat(own, { ...ask, max_tokens: 1 }, second);
+    const of = async (query) => (await (await fetch(`${own.url}/v1/inferd/usage${query}`, second)).json()).data;
+    const [row] = await until(async () => (await of("")).length && (await of("")), "it is listed");
+    assert.equal(row.api_key_id, "file_2");
+    assert.deepEqual(await of("?api_key_ids=file_2"), [row]);
+    assert.deepEqual(await of("?api_key_ids=file_1"), []);
+  } finally {
+    await own.stop();
+    rmSync(folder, { recursive: true });
+  }
 });
 
 test("kill -9 loses the last second at most, and nothing counts twice", async () => {
