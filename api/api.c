@@ -239,6 +239,10 @@ void api_flush_traces(api *a, uint64_t deadline_ns) {
     tracer_flush(a->http.tracer, deadline_ns);
 }
 
+void api_look(api *a) {
+    resume_drop_old(a->resume);
+}
+
 void api_hide_model(api *a, const char *id, bool hidden) {
     models_hide(a->models, id, hidden);
 }

@@ -70,6 +70,9 @@ void api_set_hung(api *a);
 void api_leave(api *a);
 bool api_is_quiet(api *a, uint64_t for_ns);
 
+/* Once a second: frees what is kept for clients whose time to return is over. */
+void api_look(api *a);
+
 /* New requests do not find a hidden model; those that have it go on. */
 void api_hide_model(api *a, const char *id, bool hidden);
 /* How many requests have it, and when one took or left it last (clock_now_ns). Of a hidden model

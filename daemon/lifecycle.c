@@ -518,6 +518,7 @@ static int serve_requests(struct server *s, bool until_stdin_ends, err *e) {
     while (!signals_wait(LOOK_MS) && !(until_stdin_ends && stdin_ended())) {
         if (signals_reload()) reload_by_signal(s);
         model_files_look();
+        api_look(s->api); /* a model whose last stream it frees may leave */
         serving_look(s->serving);
         flush_accounts(s);
         uint64_t stuck_s = watchdog_look(&watchdog, s->serving) / 1000000000u;

@@ -80,7 +80,7 @@ static struct resumable *take_old(resume *s, uint64_t now) {
     return NULL;
 }
 
-static void drop_old(resume *s) {
+void resume_drop_old(resume *s) {
     for (;;) {
         pthread_mutex_lock(&s->lock);
         struct resumable *k = take_old(s, clock_now_ns());
@@ -113,7 +113,7 @@ bool resume_add(resume *s, struct resumable *k, struct request *r) {
     if (key && !k->key) return false;
     k->request = r;
     k->route = r->route;
-    drop_old(s);
+    resume_drop_old(s);
     pthread_mutex_lock(&s->lock);
     append_stream(s, k);
     pthread_mutex_unlock(&s->lock);
@@ -129,7 +129,7 @@ void resume_keep(resume *s, struct resumable *k) {
     append_stream(s, k);
     if (k->waiter) watch_notify(&k->waiter->watched);
     pthread_mutex_unlock(&s->lock);
-    drop_old(s);
+    resume_drop_old(s);
 }
 
 void resume_leave(resume *s, struct resumable *k) {
@@ -245,7 +245,7 @@ static bool parse_id(const char *text, struct taker *w) {
 bool resume_request(resume *s, struct request *r) {
     const char *text = request_header(r, "Last-Event-ID");
     if (!text || !*text) return false;
-    drop_old(s);
+    resume_drop_old(s);
     struct taker *w = mem_new(1, sizeof *w);
     if (!w) {
         err e;

@@ -8,7 +8,7 @@
  * Limits: the number of streams, the bytes of last frames per stream, the time. The stream that has
  * been kept longest is dropped first.
  *
- * THREAD SAFETY: any HTTP thread. A stream belongs to the request that it is attached to, and to
+ * THREAD SAFETY: any thread. A stream belongs to the request that it is attached to, and to
  * the list while it is kept. */
 #ifndef INFERD_API_GENERATE_RESUME_H
 #define INFERD_API_GENERATE_RESUME_H
@@ -62,6 +62,8 @@ struct resumable {
 bool resume_add(resume *s, struct resumable *k, struct request *r);
 /* The request ends, the stream does not: it is kept from now on, and others may take it. */
 void resume_keep(resume *s, struct resumable *k);
+/* Frees the streams whose time is over. Any thread; also called by resume_add and resume_keep. */
+void resume_drop_old(resume *s);
 struct api_model;
 /* Frees the kept streams of a model, which is being unloaded. */
 void resume_drop_model(resume *s, const struct api_model *m);

@@ -241,6 +241,17 @@ test("models of the key model stay; an administrator may still unload them", asy
   assert.equal(await left(server, "beta", "keep_alive"), 1);
 });
 
+test("a stream that was kept for its client and is over does not keep its model", async (t) => {
+  const server = await start(["--keep-alive", "0", "--resume-timeout-s", "1"]);
+  t.after(() => server.stop());
+  const stream = await occupy(server, "alpha", 1);
+  assert.equal(await loaded(server, "alpha"), true);
+  stream.stop();
+  await until(async () => !(await loaded(server, "alpha")), "the model leaves without another request");
+  assert.equal(await left(server, "alpha", "keep_alive"), 1);
+  assert.equal((await metrics(server)).get("inferd_answer_bytes"), 0);
+});
+
 test("keep-alive, and Ollama's keep_alive", async (t) => {
   const server = await start(["--keep-alive", "1", "--memory-budget", "1G"]);
   t.after(() => server.stop());
