@@ -200,18 +200,10 @@ static const char *const kind_names[] = {"load", "unload", "pull"};
 
 /* Until there is news, or a task that was put aside is due. With the mutex held. */
 static void wait_for_task(model_host *h) {
-    struct timespec until;
-    if (!any_aside(h)) {
+    if (any_aside(h))
+        clock_cond_wait(&h->wake, &h->mu, clock_now_ns() + LATER_MS * UINT64_C(1000000));
+    else
         pthread_cond_wait(&h->wake, &h->mu);
-        return;
-    }
-    clock_gettime(CLOCK_REALTIME, &until); /* the default clock of a condition variable */
-    until.tv_nsec += LATER_MS * 1000000L;
-    if (until.tv_nsec >= 1000000000) {
-        until.tv_sec++;
-        until.tv_nsec -= 1000000000;
-    }
-    pthread_cond_timedwait(&h->wake, &h->mu, &until);
 }
 
 /* With the mutex held, which is free while the op runs. */
@@ -261,7 +253,7 @@ int model_host_open(const struct host_ops *ops, uint32_t max_waiting, uint32_t m
     model_host *h = mem_new(1, sizeof *h);
     if (!h) return err_no_memory(e);
     pthread_mutex_init(&h->mu, NULL);
-    pthread_cond_init(&h->wake, NULL);
+    clock_cond_init(&h->wake);
     h->ops = *ops;
     h->tasks = mem_new(HOST_MAX_TASKS, sizeof *h->tasks);
     h->watchers = mem_new(HOST_MAX_TASKS * HOST_MAX_WATCHERS, sizeof *h->watchers);

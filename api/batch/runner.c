@@ -454,19 +454,11 @@ static uint64_t earliest_retry(const batch_runner *r, uint64_t until_ns) {
 
 /* Waits for something to do, up to until_ns. */
 static void wait_for_more(batch_runner *r, uint64_t until_ns) {
-    uint64_t now = clock_now_ns();
-    struct timespec t;
-    bool due = until_ns <= now;
+    bool due = until_ns <= clock_now_ns();
     pthread_mutex_lock(&r->mu);
     for (uint32_t i = 0; i < r->n_slots && !due; i++)
         due = r->slots[i].batch && r->slots[i].woken;
-    if (!due && !r->kicked) {
-        clock_gettime(CLOCK_REALTIME, &t);
-        uint64_t ns = (uint64_t)t.tv_nsec + (until_ns - now);
-        t.tv_sec += (time_t)(ns / (1000 * MS_NS));
-        t.tv_nsec = (long)(ns % (1000 * MS_NS));
-        pthread_cond_timedwait(&r->cond, &r->mu, &t);
-    }
+    if (!due && !r->kicked) clock_cond_wait(&r->cond, &r->mu, until_ns);
     pthread_mutex_unlock(&r->mu);
 }
 
@@ -525,7 +517,7 @@ int batch_runner_open(struct api *a, batch_runner **out, err *e) {
     r->n_slots = API_MAX_BATCH_LINES;
     r->slots = mem_new(r->n_slots, sizeof *r->slots);
     pthread_mutex_init(&r->mu, NULL);
-    pthread_cond_init(&r->cond, NULL);
+    clock_cond_init(&r->cond);
     for (size_t i = 0; i < MOST_ACTIVE; i++)
         r->batches[i].fd = -1;
     for (uint32_t i = 0; i < r->n_slots && r->slots; i++) {

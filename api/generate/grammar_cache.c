@@ -4,6 +4,7 @@
  * make the same grammar at the same time. Any thread; the lock is never held while a grammar is
  * made. */
 #include "api/generate/grammar_cache.h"
+#include "core/base/clock.h"
 #include "core/base/mem.h"
 
 #include <pthread.h>
@@ -37,7 +38,7 @@ grammar_cache *grammar_cache_new(void) {
     grammar_cache *c = mem_new(1, sizeof *c);
     if (!c) return NULL;
     pthread_mutex_init(&c->lock, NULL);
-    pthread_cond_init(&c->ended, NULL);
+    clock_cond_init(&c->ended);
     return c;
 }
 
@@ -74,14 +75,7 @@ static bool is_claimed(const grammar_cache *c, const char *key) {
 
 /* With the lock held; releases it meanwhile. */
 static void wait_for_claim(grammar_cache *c) {
-    struct timespec until;
-    clock_gettime(CLOCK_REALTIME, &until); /* the default clock of a condition variable */
-    until.tv_nsec += LOOK_MS * 1000000;
-    if (until.tv_nsec >= 1000000000) {
-        until.tv_sec++;
-        until.tv_nsec -= 1000000000;
-    }
-    pthread_cond_timedwait(&c->ended, &c->lock, &until);
+    clock_cond_wait(&c->ended, &c->lock, clock_now_ns() + LOOK_MS * UINT64_C(1000000));
 }
 
 enum grammar_found grammar_cache_begin(grammar_cache *c, struct grammar_claim *claim,

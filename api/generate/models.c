@@ -30,7 +30,7 @@ model_table *models_new(void) {
     model_table *t = mem_new(1, sizeof *t);
     if (!t) return NULL;
     pthread_mutex_init(&t->mu, NULL);
-    pthread_cond_init(&t->released, NULL);
+    clock_cond_init(&t->released);
     return t;
 }
 
@@ -225,17 +225,10 @@ bool models_is_withdrawn(model_table *t, const struct api_model *m) {
 }
 
 bool models_wait(model_table *t, const struct api_model *m, uint32_t wait_ms) {
-    struct timespec until;
-    clock_gettime(CLOCK_REALTIME, &until); /* the default clock of a condition variable */
-    until.tv_sec += wait_ms / 1000;
-    until.tv_nsec += wait_ms % 1000 * 1000000L;
-    if (until.tv_nsec >= 1000000000) {
-        until.tv_sec++;
-        until.tv_nsec -= 1000000000;
-    }
+    const uint64_t until_ns = clock_now_ns() + wait_ms * UINT64_C(1000000);
     pthread_mutex_lock(&t->mu);
-    while (row_of(m)->n_refs > 1 && !pthread_cond_timedwait(&t->released, &t->mu, &until)) {
-    }
+    while (row_of(m)->n_refs > 1 && clock_now_ns() < until_ns)
+        clock_cond_wait(&t->released, &t->mu, until_ns);
     bool alone = row_of(m)->n_refs == 1;
     pthread_mutex_unlock(&t->mu);
     return alone;

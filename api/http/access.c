@@ -170,7 +170,7 @@ void access_init(struct access *a, uint32_t capacity) {
     a->next.fd = -1;
     pthread_mutex_init(&a->mu, NULL);
     pthread_cond_init(&a->more, NULL);
-    pthread_cond_init(&a->taken, NULL);
+    clock_cond_init(&a->taken);
 }
 
 int access_prepare(struct access *a, const struct access_target *t, err *e) {
@@ -184,19 +184,16 @@ int access_prepare(struct access *a, const struct access_target *t, err *e) {
 }
 
 void access_set(struct access *a, const struct access_target *t) {
-    struct timespec end;
-    int rc = 0;
     atomic_store(&a->on, t->fd >= 0);
     if (!a->running) return;
-    clock_gettime(CLOCK_REALTIME, &end);
-    end.tv_sec += TAKE_WAIT_S;
+    const uint64_t end_ns = clock_now_ns() + TAKE_WAIT_S * UINT64_C(1000000000);
     pthread_mutex_lock(&a->mu);
     access_close(&a->next);
     a->next = *t;
     a->has_next = true;
     pthread_cond_signal(&a->more);
-    while (a->has_next && !rc)
-        rc = pthread_cond_timedwait(&a->taken, &a->mu, &end);
+    while (a->has_next && clock_now_ns() < end_ns)
+        clock_cond_wait(&a->taken, &a->mu, end_ns);
     pthread_mutex_unlock(&a->mu);
 }
 

@@ -100,14 +100,8 @@ static void drop_list(tracer *t, struct trace_list *l, enum trace_drop why) {
 
 /* Waits for a moment, or until the thread is woken. With mu held. */
 static void wait_until(tracer *t, uint64_t until_ns) {
-    struct timespec at;
-    uint64_t now = clock_now_ns(), left = until_ns > now ? until_ns - now : 0;
-    if (left > WAIT_MS * UINT64_C(1000000)) left = WAIT_MS * UINT64_C(1000000);
-    clock_gettime(CLOCK_REALTIME, &at); /* it may be set meanwhile: the wait is short */
-    left += (uint64_t)at.tv_nsec;
-    at.tv_sec += (time_t)(left / SECOND_NS);
-    at.tv_nsec = (long)(left % SECOND_NS);
-    pthread_cond_timedwait(&t->wake, &t->mu, &at);
+    const uint64_t look_ns = clock_now_ns() + WAIT_MS * UINT64_C(1000000);
+    clock_cond_wait(&t->wake, &t->mu, until_ns < look_ns ? until_ns : look_ns);
 }
 
 /* Must the batch be given up? With mu held. */
@@ -259,8 +253,8 @@ int tracer_open(const struct tracer_config *c, tracer **out, err *e) {
     *out = NULL;
     if (!t) return err_no_memory(e);
     pthread_mutex_init(&t->mu, NULL);
-    pthread_cond_init(&t->wake, NULL);
-    pthread_cond_init(&t->idle, NULL);
+    clock_cond_init(&t->wake);
+    clock_cond_init(&t->idle);
     clear_list(&t->queue);
     int rc = set_origin(&t->origin, c->version, e);
     if (!rc) rc = tracer_apply(t, c, e);
@@ -358,14 +352,8 @@ void tracer_flush(tracer *t, uint64_t deadline_ns) {
     pthread_mutex_lock(&t->mu);
     t->flush_ns = deadline_ns;
     pthread_cond_signal(&t->wake);
-    while (t->started && (t->queue.n || t->sending) && clock_now_ns() < deadline_ns) {
-        struct timespec at;
-        clock_gettime(CLOCK_REALTIME, &at);
-        at.tv_nsec += IDLE_MS * 1000000;
-        at.tv_sec += at.tv_nsec / (long)SECOND_NS;
-        at.tv_nsec %= (long)SECOND_NS;
-        pthread_cond_timedwait(&t->idle, &t->mu, &at);
-    }
+    while (t->started && (t->queue.n || t->sending) && clock_now_ns() < deadline_ns)
+        clock_cond_wait(&t->idle, &t->mu, clock_now_ns() + IDLE_MS * UINT64_C(1000000));
     pthread_mutex_unlock(&t->mu);
 }
 

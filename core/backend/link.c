@@ -106,14 +106,10 @@ static void judge_others(backend_link *link, uint64_t now) {
 static bool wait_for_beat(backend_link *link, bool told) {
     const uint64_t most = 1000000000u / BEATS_PER_S, part = link->hang_ns / BEATS_PER_HANG;
     const uint64_t ns = part < most ? part : most;
-    struct timespec until;
-    clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_nsec += (long)ns;
-    until.tv_sec += until.tv_nsec / 1000000000;
-    until.tv_nsec %= 1000000000;
+    const uint64_t until_ns = clock_now_ns() + ns;
     pthread_mutex_lock(&link->lock);
     if (!link->stopping && (told || !link->why[0]))
-        pthread_cond_timedwait(&link->wake, &link->lock, &until);
+        clock_cond_wait(&link->wake, &link->lock, until_ns);
     bool go = !link->stopping;
     pthread_mutex_unlock(&link->lock);
     return go;
@@ -260,7 +256,7 @@ static int new_link(uint32_t hang_s, backend_link **out, err *e) {
     backend_link *link = mem_new(1, sizeof *link);
     if (!link) return err_no_memory(e);
     pthread_mutex_init(&link->lock, NULL);
-    pthread_cond_init(&link->wake, NULL);
+    clock_cond_init(&link->wake);
     link->hang_ns = hang_s * UINT64_C(1000000000);
     *out = link;
     return 0;

@@ -293,7 +293,7 @@ void engine_init_locks(engine *en) {
     pthread_mutex_init(&en->vocab_lock, NULL);
     pthread_mutex_init(&en->deferred.lock, NULL);
     pthread_cond_init(&en->deferred.wake, NULL);
-    pthread_cond_init(&en->wake, NULL);
+    clock_cond_init(&en->wake);
     pthread_cond_init(&en->done, NULL);
     en->inbox_tail = &en->inbox;
     atomic_init(&en->n_rejected, 0);

@@ -24,9 +24,6 @@
 #include <string.h>
 #include <time.h>
 
-#define SECOND_NS     UINT64_C(1000000000)
-#define MOST_SLEEP_NS SECOND_NS
-
 int engine_err_changed(err *e) {
     return err_set(e, ERR_CHANGED,
                    "The model's file changed while it was served: the server must be restarted.");
@@ -97,21 +94,12 @@ static bool is_due(uint64_t deadline_ns) {
     return deadline_ns && clock_now_ns() >= deadline_ns;
 }
 
-/* Under en->lock: waits for en->wake or the deadline, at most a second at a time because the clock
- * of the wait may be set meanwhile. */
+/* Under en->lock: waits for en->wake or the deadline. */
 static void sleep_until(engine *en, uint64_t deadline_ns) {
-    struct timespec at;
-    if (!deadline_ns) {
+    if (deadline_ns)
+        clock_cond_wait(&en->wake, &en->lock, deadline_ns);
+    else
         pthread_cond_wait(&en->wake, &en->lock);
-        return;
-    }
-    uint64_t now = clock_now_ns(), left = deadline_ns > now ? deadline_ns - now : 0;
-    if (left > MOST_SLEEP_NS) left = MOST_SLEEP_NS;
-    clock_gettime(CLOCK_REALTIME, &at);
-    left += (uint64_t)at.tv_nsec;
-    at.tv_sec += (time_t)(left / SECOND_NS);
-    at.tv_nsec = (long)(left % SECOND_NS);
-    pthread_cond_timedwait(&en->wake, &en->lock, &at);
 }
 
 static void take_mail(engine *en, bool idle, struct mail *m) {

@@ -2,6 +2,7 @@
  * which only its own thread uses after kvevents_open, and the batches that are kept for replay. */
 #include "core/kvevents/kvevents.h"
 
+#include "core/base/clock.h"
 #include "core/base/log.h"
 #include "core/base/mem.h"
 #include "core/kvevents/pack.h"
@@ -126,13 +127,10 @@ static double wall_time_s(void) {
 
 /* Waits for events and copies the next ones to k->batch. 0: none have come, or it is closing. */
 static size_t take_batch(kvevents *k, char topic[TOPIC_BYTES], uint32_t *block_tokens) {
-    struct timespec until;
-    clock_gettime(CLOCK_REALTIME, &until);
-    uint64_t ns = (uint64_t)until.tv_nsec + (k->router ? REPLAY_POLL_MS : IDLE_MS) * 1000000u;
-    until.tv_sec += (time_t)(ns / 1000000000u);
-    until.tv_nsec = (long)(ns % 1000000000u);
+    const uint64_t until_ns =
+        clock_now_ns() + (k->router ? REPLAY_POLL_MS : IDLE_MS) * UINT64_C(1000000);
     pthread_mutex_lock(&k->mu);
-    if (!k->n && !k->overflow && !k->closing) pthread_cond_timedwait(&k->wake, &k->mu, &until);
+    if (!k->n && !k->overflow && !k->closing) clock_cond_wait(&k->wake, &k->mu, until_ns);
     size_t n = k->n < BATCH_EVENTS ? k->n : BATCH_EVENTS;
     for (size_t i = 0; i < n; i++)
         k->batch[i] = k->ring[(k->first + i) % KVEVENTS_QUEUED];
@@ -303,7 +301,7 @@ int kvevents_open(const struct kvevents_config *config, kvevents **out, err *e) 
     kvevents *k = mem_new(1, sizeof *k);
     if (!k) return err_no_memory(e);
     pthread_mutex_init(&k->mu, NULL);
-    pthread_cond_init(&k->wake, NULL);
+    clock_cond_init(&k->wake);
     int rc = open_all(k, config, e);
     if (rc) {
         kvevents_close(k);

@@ -23,6 +23,7 @@
 #endif
 
 #define SECOND_NS UINT64_C(1000000000)
+#define LOOK_NS   UINT64_C(10000000) /* how often a flush looks: not every end is signalled */
 
 enum { FIRST_BUCKETS = 1024, HOUR_S = 3600, MOST_HITS = 24 };
 /* Bytes of K/V in a segment, about: large enough for the disk, small enough to be copied and
@@ -345,8 +346,8 @@ int kvstore_open(const struct kvstore_config *config, kvstore **out, err *e) {
     kvstore *ks = mem_new(1, sizeof *ks);
     if (!ks) return err_no_memory(e);
     pthread_mutex_init(&ks->lock, NULL);
-    pthread_cond_init(&ks->work, NULL);
-    pthread_cond_init(&ks->idle, NULL);
+    clock_cond_init(&ks->work);
+    clock_cond_init(&ks->idle);
     pthread_cond_init(&ks->reading, NULL);
     ks->config = *config;
     ks->bounds = bounds_of(config);
@@ -642,16 +643,8 @@ void kvstore_draft_drop(struct kvstore_draft *draft) {
 bool kvstore_flush(kvstore *ks, uint64_t deadline_ns) {
     pthread_mutex_lock(&ks->lock);
     const uint64_t n = ks->n_submitted;
-    while ((ks->n_done < n || ks->gone) && clock_now_ns() < deadline_ns) {
-        struct timespec at;
-        clock_gettime(CLOCK_REALTIME, &at);
-        at.tv_nsec += 10 * 1000 * 1000; /* the clock may be set: looks again soon */
-        if (at.tv_nsec >= (long)SECOND_NS) {
-            at.tv_sec++;
-            at.tv_nsec -= (long)SECOND_NS;
-        }
-        pthread_cond_timedwait(&ks->idle, &ks->lock, &at);
-    }
+    while ((ks->n_done < n || ks->gone) && clock_now_ns() < deadline_ns)
+        clock_cond_wait(&ks->idle, &ks->lock, clock_now_ns() + LOOK_NS);
     bool done = ks->n_done >= n && !ks->gone;
     pthread_mutex_unlock(&ks->lock);
     return done;

@@ -336,12 +336,8 @@ static void store_uses(kvstore *ks) {
 /* Takes a draft, or NULL: something else is to do. With the lock held on both ends. */
 static struct kvstore_draft_int *next_draft(kvstore *ks, uint64_t tick_ns) {
     while (!ks->queue && !ks->gone && !ks->unused && !ks->trims && !ks->stopping &&
-           clock_now_ns() < tick_ns) {
-        struct timespec at;
-        clock_gettime(CLOCK_REALTIME, &at);
-        at.tv_sec += 1; /* the clock may be set: looks again soon */
-        pthread_cond_timedwait(&ks->work, &ks->lock, &at);
-    }
+           clock_now_ns() < tick_ns)
+        clock_cond_wait(&ks->work, &ks->lock, clock_now_ns() + SECOND_NS);
     struct kvstore_draft_int *d = ks->stopping ? NULL : ks->queue;
     if (!d) return NULL;
     ks->queue = d->next;

@@ -12,7 +12,25 @@
 #include "tests/unit/check.h"
 
 #include <math.h>
+#include <stdatomic.h>
 #include <stdlib.h>
+#include <time.h>
+#ifdef __linux__
+#include <sys/syscall.h>
+#include <unistd.h>
+
+/* As if wall time had been an hour ahead and were set back after each look at it: who waits until
+ * so and so much later by it waits for an hour. */
+static atomic_bool is_hour_ahead;
+
+int clock_gettime(clockid_t id, struct timespec *t) {
+    int rc = (int)syscall(SYS_clock_gettime, id, t);
+    if (!rc && id == CLOCK_REALTIME && atomic_load(&is_hour_ahead)) t->tv_sec += 3600;
+    return rc;
+}
+#else
+static atomic_bool is_hour_ahead; /* of no effect */
+#endif
 
 /* Value of a half by its definition, in double. */
 static double half_value(uint16_t h) {
@@ -277,6 +295,23 @@ static void test_duration(void) {
     CHECK(duration_of_seconds(1e300) == DURATION_FOREVER && duration_of_seconds(0.0001) == 1);
 }
 
+/* By a clock that nobody sets: otherwise this takes an hour. */
+static void test_waiting(void) {
+    pthread_mutex_t mu = PTHREAD_MUTEX_INITIALIZER;
+    pthread_cond_t c;
+    clock_cond_init(&c);
+    atomic_store(&is_hour_ahead, true);
+    const uint64_t until_ns = clock_now_ns() + 1000000;
+    pthread_mutex_lock(&mu);
+    while (clock_now_ns() < until_ns)
+        clock_cond_wait(&c, &mu, until_ns);
+    clock_cond_wait(&c, &mu, 0); /* long past */
+    pthread_mutex_unlock(&mu);
+    atomic_store(&is_hour_ahead, false);
+    CHECK(clock_now_ns() >= until_ns);
+    pthread_cond_destroy(&c);
+}
+
 static void test_utc(void) {
     char text[CLOCK_UTC_BYTES];
     CHECK_STR(clock_utc(0, text), "1970-01-01T00:00:00Z");
@@ -299,6 +334,7 @@ int main(void) {
     RUN(test_mem_grow);
     RUN(test_work);
     RUN(test_duration);
+    RUN(test_waiting);
     RUN(test_utc);
     return check_done();
 }

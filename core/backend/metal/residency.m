@@ -34,15 +34,6 @@ static void commit_changes(struct metal_residency *r) API_AVAILABLE(macos(15.0))
     r->changed = false;
 }
 
-static void wait_ms(struct metal_residency *r, unsigned ms) {
-    struct timespec until;
-    clock_gettime(CLOCK_REALTIME, &until);
-    uint64_t ns = (uint64_t)until.tv_nsec + ms * UINT64_C(1000000);
-    until.tv_sec += (time_t)(ns / 1000000000);
-    until.tv_nsec = (long)(ns % 1000000000);
-    pthread_cond_timedwait(&r->wake, &r->mutex, &until);
-}
-
 static void *keep_resident(void *arg) API_AVAILABLE(macos(15.0)) {
     struct metal_residency *r = arg;
     pthread_mutex_lock(&r->mutex);
@@ -55,7 +46,7 @@ static void *keep_resident(void *arg) API_AVAILABLE(macos(15.0)) {
             commit_changes(r);
             [r->set requestResidency];
         }
-        wait_ms(r, ASK_MS);
+        clock_cond_wait(&r->wake, &r->mutex, clock_now_ns() + ASK_MS * UINT64_C(1000000));
     }
     pthread_mutex_unlock(&r->mutex);
     return NULL;
@@ -71,7 +62,7 @@ static int start_set(struct metal_backend *m, struct metal_residency *r, err *e)
                        error ? [[error localizedDescription] UTF8String] : "no reason given");
     [m->queue addResidencySet:r->set];
     pthread_mutex_init(&r->mutex, NULL);
-    pthread_cond_init(&r->wake, NULL);
+    clock_cond_init(&r->wake);
     r->used_ns = clock_now_ns();
     if (pthread_create(&r->thread, NULL, keep_resident, r) == 0) return 0;
     pthread_cond_destroy(&r->wake);

@@ -214,7 +214,7 @@ int wire_open(int fd, const uint8_t *key, bool dialed, uint64_t deadline_ns, str
     w->fd = fd;
     pthread_mutex_init(&w->write_lock, NULL);
     pthread_mutex_init(&w->lock, NULL);
-    pthread_cond_init(&w->changed, NULL);
+    clock_cond_init(&w->changed);
     atomic_init(&w->most, LINK_TCP_FIRST_BYTES);
     if (key) memcpy(w->key, key, sizeof w->key);
     int rc = key ? shake_hands(w, dialed, deadline_ns, e) : 0;
@@ -251,12 +251,7 @@ void wire_close(struct wire *w) {
 
 /* Under w->lock: for a change, or until it is time to look around. */
 static void wait_for_change(struct wire *w) {
-    struct timespec until;
-    clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_nsec += LOOK_MS * 1000000;
-    until.tv_sec += until.tv_nsec / 1000000000;
-    until.tv_nsec %= 1000000000;
-    pthread_cond_timedwait(&w->changed, &w->lock, &until);
+    clock_cond_wait(&w->changed, &w->lock, clock_now_ns() + LOOK_MS * UINT64_C(1000000));
 }
 
 /* The slot for the next message: waits for one. NULL: the wire is closed. */

@@ -81,6 +81,9 @@ FILE *funopen(const void *, int (*)(void *, char *, int), int (*)(void *, const 
 #define OPEN_MAX 10240
 #endif
 
+int pthread_cond_timedwait_relative_np(pthread_cond_t *, pthread_mutex_t *,
+                                       const struct timespec *);
+
 /* A thread names itself only. */
 int darwin_setname_np(const char *);
 #define pthread_setname_np(name) darwin_setname_np(name)
