@@ -337,6 +337,9 @@ int batches_file_open(batches *b, const char *id, int *fd, err *e) {
     if (rc) return rc;
     *fd = file_open(path, O_RDONLY, 0);
     if (*fd >= 0) return 0;
+    if (errno == ENOENT)
+        return err_set(e, ERR_NOT_FOUND,
+                       "The content of %s has gone from the server's disk: upload it again.", id);
     return err_set(e, ERR_IO, "cannot read %s: %s", path, strerror(errno));
 }
 

@@ -80,7 +80,7 @@ void batches_file_drop(struct batches_upload *u);
 /* ERR_NOT_FOUND, of the param id: unknown, expired, or another key's. */
 int batches_file_get(batches *b, const char *id, const char *key, int64_t now_s,
                      struct batches_file *out, err *e);
-/* The descriptor of its bytes, the caller's. */
+/* The descriptor of its bytes, the caller's. ERR_NOT_FOUND: they have gone from the disk. */
 int batches_file_open(batches *b, const char *id, int *fd, err *e);
 /* ERR_INVALID: a batch that has not ended needs it. */
 int batches_file_delete(batches *b, const char *id, const char *key, int64_t now_s, err *e);

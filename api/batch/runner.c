@@ -21,7 +21,13 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { MOST_ACTIVE = 16, TICK_MS = 1000, RETRY_MS = 1000, RETRY_MOST_MS = 30000 };
+enum {
+    MOST_ACTIVE = 16,
+    TICK_MS = 1000,
+    RETRY_MS = 1000,
+    RETRY_MOST_MS = 30000,
+    COMPLAIN_MS = 60000
+};
 #define MS_NS UINT64_C(1000000)
 
 /* A batch at hand. */
@@ -59,16 +65,24 @@ struct batch_runner {
     pthread_mutex_t mu; /* guards kicked and the slots' woken */
     pthread_cond_t cond;
     bool kicked;
-    bool has_lease, complained;
+    bool has_lease;
+    err complaint; /* the last one */
+    uint64_t complained_ns;
     struct active batches[MOST_ACTIVE];
     size_t turn;        /* of batches, for the next line */
     struct slot *slots; /* (n_slots) of which live.batch_lines are filled */
     uint32_t n_slots;
 };
 
+/* What is tried again every second is logged once a minute. */
 static void complain(batch_runner *r, const err *e) {
-    if (!r->complained) log_warn("batches: %s", e->msg);
-    r->complained = true;
+    const uint64_t now = clock_now_ns();
+    if (r->complained_ns && now - r->complained_ns < COMPLAIN_MS * MS_NS &&
+        strcmp(e->msg, r->complaint.msg) == 0)
+        return;
+    log_warn("batches: %s", e->msg);
+    r->complaint = *e;
+    r->complained_ns = now;
 }
 
 static void wake_slot(void *arg) {
@@ -159,11 +173,28 @@ static void retry_later(struct slot *s, uint64_t ms) {
     s->retry_ns = clock_now_ns() + ms * MS_NS;
 }
 
+/* The batch ends as failed, for this reason. */
+static void fail_batch(struct active *a, const char *code, const char *param, const char *why) {
+    const struct batch_fault fault = {code, why, param};
+    struct batch_check c = {0};
+    str_init(&c.errors, 4096);
+    batch_add_error(&c, &fault, 0);
+    free(a->row.errors);
+    a->row.errors = str_take(&c.errors);
+    a->end = BATCH_FAILED;
+}
+
 /* Starts the line of s, or a further attempt. */
 static void begin_line(batch_runner *r, struct slot *s) {
     err e = {0};
     s->retry_ns = 0;
-    if (!send_line(r, s, &e)) return;
+    int rc = send_line(r, s, &e);
+    if (!rc) return;
+    if (rc == ERR_CHANGED) {
+        fail_batch(s->batch, "file_changed", "input_file_id", e.msg);
+        free_slot(s);
+        return;
+    }
     complain(r, &e);
     retry_later(s, RETRY_MS);
 }
@@ -173,14 +204,7 @@ static void store_result(batch_runner *r, struct slot *s) {
     err e = {0};
     int rc = batches_line_end(r->store, s->batch->row.n, &s->stored, &e);
     if (rc == ERR_FULL && s->batch->end == BATCH_VALIDATING) {
-        static const char code[] = "storage_limit_exceeded";
-        const struct batch_fault full = {code, e.msg, NULL};
-        struct batch_check c = {0};
-        str_init(&c.errors, 4096);
-        batch_add_error(&c, &full, 0);
-        free(s->batch->row.errors);
-        s->batch->row.errors = str_take(&c.errors);
-        s->batch->end = BATCH_FAILED;
+        fail_batch(s->batch, "storage_limit_exceeded", NULL, e.msg);
     } else if (rc && rc != ERR_FULL) {
         complain(r, &e);
         retry_later(s, RETRY_MS);
@@ -371,7 +395,8 @@ static int step_batch(batch_runner *r, struct active *a, err *e) {
     }
     if (a->fd < 0) {
         int rc = batches_file_open(r->store, a->row.input_file, &a->fd, e);
-        if (rc) return rc;
+        if (rc == ERR_NOT_FOUND) fail_batch(a, "file_not_found", "input_file_id", e->msg);
+        if (rc) return rc == ERR_NOT_FOUND ? 0 : rc;
     }
     if (a->row.status != BATCH_VALIDATING) return 0;
     if (!a->checking) {
@@ -427,7 +452,6 @@ static void look_at_store(batch_runner *r) {
     if (!rc) rc = batches_file_expire(r->store, clock_wall_s(), &e);
     if (!rc) rc = batches_unfinished(r->store, rows, MOST_ACTIVE, &n, &e);
     if (rc) complain(r, &e);
-    if (!rc) r->complained = false;
     for (size_t i = 0; i < n; i++) {
         struct active *a = find_active(r, rows[i].n);
         if (a && rows[i].cancelling_s) {

@@ -2,7 +2,17 @@
 // bounds, and that keys do not see each other's.
 import assert from "node:assert/strict";
 import { execFileSync, spawn, spawnSync } from "node:child_process";
-import { createReadStream, existsSync, mkdirSync, readdirSync, readFileSync, statSync, writeFileSync } from "node:fs";
+import {
+  createReadStream,
+  existsSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  statSync,
+  truncateSync,
+  writeFileSync,
+} from "node:fs";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
 import OpenAI, { toFile } from "openai";
@@ -213,6 +223,28 @@ test("a window that ends leaves what came; the batch is expired", async () => {
   const rest = await rowsOf(done.error_file_id);
   assert.equal(rest.length + (await rowsOf(done.output_file_id)).length, 300);
   assert.ok(rest.every((o) => o.error.code === "batch_expired"));
+});
+
+test("a batch whose input goes from the disk, or changes there, fails and says so", async () => {
+  const onDisk = (file) => join(server.folder, "registry.db.files", file.id);
+  const gone = await upload(lines(2));
+  rmSync(onDisk(gone));
+  const failed = await wait(await client.batches.create({ input_file_id: gone.id, ...window24 }));
+  assert.equal(failed.status, "failed");
+  const [why] = failed.errors.data;
+  assert.deepEqual([why.code, why.param], ["file_not_found", "input_file_id"]);
+  assert.equal(why.message, `The content of ${gone.id} has gone from the server's disk: upload it again.`);
+  await assert.rejects(client.files.content(gone.id), { status: 404 });
+  assert.equal((await client.files.delete(gone.id)).deleted, true);
+
+  const cut = await upload(lines(200, { max_tokens: 400, ignore_eos: true }));
+  const batch = await client.batches.create({ input_file_id: cut.id, ...window24 });
+  await wait(batch, client, (b) => b.status === "in_progress");
+  truncateSync(onDisk(cut), 0);
+  const ends = await wait(batch);
+  assert.equal(ends.status, "failed");
+  assert.equal(ends.errors.data[0].code, "file_changed");
+  assert.equal(ends.request_counts.total, 200);
 });
 
 test("files: list, get, content, delete, expiry; curl -F", async () => {
