@@ -199,10 +199,10 @@ int audit_flush(audit *a, int64_t now_s, err *e) {
 void audit_close(audit *a, int64_t now_s) {
     err e = {0};
     if (!a) return;
-    /* The second call takes what was added while the first one failed. */
-    for (int i = 0; i < 2 && a->db && now_s; i++)
-        if (audit_flush(a, now_s, &e))
-            log_warn("the audit log lost what it had not written: %s", e.msg);
+    if (a->db) sqlite3_busy_timeout(a->db, REGISTRY_BUSY_MS); /* nothing else waits any more */
+    /* The second call takes what was added after a call that failed. */
+    if (a->db && now_s && (audit_flush(a, now_s, &e) || audit_flush(a, now_s, &e)))
+        log_warn("the audit log lost what it had not written: %s", e.msg);
     sqlite3_close(a->db);
     pthread_mutex_destroy(&a->mu);
     free(a->file);

@@ -207,10 +207,10 @@ int ledger_flush(ledger *l, int64_t now_s, err *e) {
 void ledger_close(ledger *l, int64_t now_s) {
     err e = {0};
     if (!l) return;
-    /* The second call takes what was added while the first one failed. */
-    for (int i = 0; i < 2 && l->db; i++)
-        if (ledger_flush(l, now_s, &e))
-            log_warn("the ledger lost what it had not written: %s", e.msg);
+    if (l->db) sqlite3_busy_timeout(l->db, REGISTRY_BUSY_MS); /* nothing else waits any more */
+    /* The second call takes what was added after a call that failed. */
+    if (l->db && (ledger_flush(l, now_s, &e) || ledger_flush(l, now_s, &e)))
+        log_warn("the ledger lost what it had not written: %s", e.msg);
     sqlite3_close(l->db);
     pthread_mutex_destroy(&l->mu);
     free(l->adding);

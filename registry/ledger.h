@@ -37,7 +37,7 @@ void ledger_set_keep(ledger *l, uint64_t keep_s);
 void ledger_add(ledger *l, const struct usage_row *row);
 /* On failure everything is kept for the next call. */
 int ledger_flush(ledger *l, int64_t now_s, err *e);
-/* Flushes. NULL is fine. */
+/* Flushes, and waits some seconds for another process that writes. NULL is fine. */
 void ledger_close(ledger *l, int64_t now_s);
 
 /* Sums of [from_s, to_s), of whole hours. */

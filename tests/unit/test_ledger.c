@@ -135,6 +135,27 @@ static void a_batch_counts_once(void) {
     ledger_close(l, NOW);
 }
 
+static void *end_writing(void *db) {
+    nanosleep(&(struct timespec){.tv_nsec = 700 * 1000 * 1000}, NULL);
+    CHECK(sqlite3_exec(db, "COMMIT", NULL, NULL, NULL) == SQLITE_OK);
+    return NULL;
+}
+
+/* More than a flush may wait, beside which requests run. */
+static void closing_waits_for_another_writer(void) {
+    ledger *l = open_ledger("closing.db");
+    sqlite3 *db;
+    pthread_t thread;
+    add(l, NOW, 1, "a", 1);
+    CHECK(sqlite3_open(file, &db) == SQLITE_OK);
+    CHECK(sqlite3_exec(db, "BEGIN IMMEDIATE", NULL, NULL, NULL) == SQLITE_OK);
+    CHECK(pthread_create(&thread, NULL, end_writing, db) == 0);
+    ledger_close(l, NOW);
+    pthread_join(thread, NULL);
+    sqlite3_close(db);
+    CHECK(total() == 1);
+}
+
 static void old_rows_go(void) {
     ledger *l = open_ledger("old.db");
     err e = {0};
@@ -215,6 +236,7 @@ int main(void) {
     CHECK(mkdtemp(folder));
     RUN(sums_are_of_hours);
     RUN(a_batch_counts_once);
+    RUN(closing_waits_for_another_writer);
     RUN(old_rows_go);
     RUN(another_age_counts_at_once);
     RUN(memory_is_bounded);
