@@ -463,7 +463,7 @@ static int size_within(const struct engine_config *config, const struct model_hp
                              "window_blocks = %llu: this model's window of %u tokens, "
                              "max_sequences and max_batch_tokens need at least %llu, or 0",
                              (unsigned long long)config->window_blocks, kc->window,
-                             (unsigned long long)cost.least);
+                             (unsigned long long)(cost.least < blocks ? cost.least : blocks));
     if (config->kv_cache_tokens &&
         (rc = check_memory(&memory, config->kv_cache_tokens, bytes_of(&cost, blocks), e)))
         return rc;

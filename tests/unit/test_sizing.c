@@ -115,6 +115,11 @@ static void windows_are_sized(void) {
     c.window_blocks = least - 1;
     CHECK(size_of(&c, &hp, &size, &e) == ERR_INVALID);
     CHECK_STR(e.param, "window_blocks");
+    c.kv_cache_tokens = 8 * 16; /* as many as the cache has are enough */
+    c.window_blocks = 4;
+    CHECK(size_of(&c, &hp, &size, &e) == ERR_INVALID && strstr(e.msg, "need at least 8, or 0"));
+    c.window_blocks = 8;
+    CHECK(size_of(&c, &hp, &size, &e) == 0 && size.kc.n_window_blocks == 8);
     c.kv_cache_tokens = 0, c.window_blocks = 0; /* within 1 GiB */
     fake_memory_limit = UINT64_C(8) << 30, fake_allocated = UINT64_C(1) << 30;
     CHECK_MSG(size_of(&c, &hp, &size, &e) == 0, "%s", e.msg);
