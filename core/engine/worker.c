@@ -447,14 +447,18 @@ static int deliver_token(engine *en, struct engine_stream *st, const struct samp
     return rc;
 }
 
-/* Takes the item's rows of hidden states. */
-static void deliver_pooled(engine *en, const struct sched_item *item, const float *hidden) {
+/* Takes the rows of hidden states that the step has of item i. Rows of a step that was in flight at
+ * the same time may have come before: those are not wanted any more. */
+static void deliver_pooled(engine *en, const struct step_in_flight *f, uint32_t i,
+                           const float *hidden) {
+    const struct sched_item *item = &f->plan.items[i];
+    const struct step_batch *b = &f->batch;
     struct engine_stream *st = stream_of(item->seq);
-    uint32_t n_embd = en->hp.n_embd;
-    for (uint32_t i = 0; i < item->n_rows; i++) {
-        if (!pooled_wants(&st->pooled, item->first + i, st->seq.n_prompt)) continue;
-        pooled_take(&st->pooled, hidden, n_embd);
-        hidden += n_embd;
+    const uint32_t n_embd = en->hp.n_embd, n = b->batch.shape.n_hidden_rows;
+    for (size_t k = b->first_out[i]; k < n && b->hidden_rows[k] < b->row_start[i + 1]; k++) {
+        const uint32_t pos = item->first + (uint32_t)(b->hidden_rows[k] - b->row_start[i]);
+        if (pooled_wants(&st->pooled, pos, st->seq.n_prompt))
+            pooled_take(&st->pooled, hidden + k * n_embd, n_embd);
     }
     if (!item->wants_logits) return; /* more rows will come */
     pooled_finish(&st->pooled, en);
@@ -465,14 +469,15 @@ static void deliver_pooled(engine *en, const struct sched_item *item, const floa
 static void deliver_sampled(engine *en, const struct step_in_flight *f, uint32_t i,
                             const struct model_output *out, uint64_t now) {
     const struct sched_item *item = &f->plan.items[i];
+    const struct step_batch *b = &f->batch;
     struct engine_stream *st = stream_of(item->seq);
-    size_t first = f->batch.first_out[i], last = first;
+    size_t first = b->first_out[i], last = first;
     int rc = 0;
-    if (st->seq.all_rows) {
-        last += item->n_rows - 1;
-        rc = deliver_prompt(en, item, out->logits + first * en->hp.n_vocab);
-    }
+    if (st->seq.all_rows) rc = deliver_prompt(en, item, out->logits + first * en->hp.n_vocab);
     if (!rc && item->wants_logits) {
+        /* The step may have logits of all rows although no prompt event is missing any more. */
+        while (b->out_rows[last] + 1 < b->row_start[i + 1])
+            last++;
         struct sampled_row row = row_of(f, st, out, last);
         rc = deliver_token(en, st, &row, now);
     }
@@ -499,7 +504,7 @@ static void deliver_results(engine *en, const struct step_in_flight *f,
         else
             did->n_prefill_rows += item->n_rows;
         if (item->seq->pooled)
-            deliver_pooled(en, item, out->hidden + f->batch.first_out[i] * en->hp.n_embd);
+            deliver_pooled(en, f, i, out->hidden);
         else
             deliver_sampled(en, f, i, out, now);
         if (!stream_of(item->seq)->finished)

@@ -191,6 +191,115 @@ static void test_answers(void) {
     free(got);
 }
 
+/* ---- steps in flight that have rows of one sequence ---- */
+
+/* The step hook plays this: two prompts fill the first two steps, `cut` gets some rows of the third
+ * one, a large prompt preempts it, and is cancelled. So `cut` begins again, in a longer step, while
+ * its first one is in flight. */
+enum { FIRST, SECOND, CUT, LARGE, N_PLAYERS };
+static struct {
+    engine *en;
+    struct engine_request requests[N_PLAYERS];
+    struct reading players[N_PLAYERS];
+    atomic_int n_steps;
+} play;
+
+static void play_step(void *arg, const struct engine_step *did) {
+    (void)arg, (void)did;
+    const int step = atomic_load(&play.n_steps);
+    for (int i = 0; i < N_PLAYERS; i++)
+        if (step == (i == LARGE)) kit_submit(play.en, &play.requests[i], &play.players[i].stream);
+    if (step == 2) engine_stream_cancel(play.players[LARGE].stream);
+    atomic_store(&play.n_steps, step + 1);
+    bell_ring(&bell);
+}
+
+static struct engine_request player(int32_t *prompt, uint32_t n_prompt) {
+    struct engine_request q = {.prompt = prompt,
+                               .n_prompt = n_prompt,
+                               .n_choices = 1,
+                               .notify = bell_ring,
+                               .notify_arg = &bell};
+    for (uint32_t i = 0; i < n_prompt; i++)
+        prompt[i] = (int32_t)(3 + (i * 7 + n_prompt) % 200);
+    engine_params_default(&q.params);
+    q.params.max_tokens = 1;
+    q.params.n_logprobs = 1;
+    q.params.sampling.temperature = 0;
+    q.params.ignore_eos = true;
+    return q;
+}
+
+static void wait_for_steps(int n) {
+    for (uint64_t seen = bell_count(&bell); atomic_load(&play.n_steps) < n;
+         seen = bell_count(&bell))
+        bell_wait(&bell, seen);
+}
+
+/* Plays it with that request; keeps the vector of a pooled one. */
+static void play_all(const struct engine_config *c, const struct engine_request *cut,
+                     float *vector) {
+    static int32_t texts[4][336];
+    struct reading opening = {0};
+    struct engine_stats stats;
+    uint32_t n;
+    memset(play.players, 0, sizeof play.players);
+    play.requests[FIRST] = player(texts[0], 64);
+    play.requests[SECOND] = player(texts[1], 24);
+    play.requests[CUT] = *cut;
+    play.requests[LARGE] = player(texts[2], 335);
+    play.requests[LARGE].params.priority = 1;
+    atomic_store(&play.n_steps, 0);
+    play.en = kit_open(c);
+    const struct engine_request open = player(texts[3], 5);
+    kit_submit(play.en, &open, &opening.stream);
+    wait_for_steps(3);
+    read_all(&opening, 1, &bell);
+    read_all(play.players, N_PLAYERS, &bell);
+    const float *got = cut->pooling ? engine_stream_embedding(play.players[CUT].stream, &n) : NULL;
+    if (got) memcpy(vector, got, n * sizeof *got);
+    free_all(&opening, 1);
+    free_all(play.players, N_PLAYERS);
+    engine_stats_get(play.en, &stats);
+    CHECK_MSG(stats.preemptions_total == 1, "%llu", (unsigned long long)stats.preemptions_total);
+    kit_close(play.en);
+}
+
+static void test_begins_again_in_flight(void) {
+    static float want_vector[1024], got_vector[1024];
+    static struct reading want;
+    int32_t prompt[100];
+    uint32_t n;
+    struct engine_config c = base_config(demo, 1);
+    struct pipeline p;
+    c.kv_cache_tokens = 384;
+    start_others(&p, &c, 3);
+    CHECK_MSG(join_others(&p) == 0, "%s", p.stages[0].e.msg);
+    for (int pooled = 0; pooled < 2; pooled++) {
+        /* All rows but the prompt's last one, then the whole prompt. */
+        struct engine_request q = player(prompt, pooled ? 60 : c.prefill_chunk + 1);
+        q.pooling = pooled ? ENGINE_POOLING_MEAN : ENGINE_POOLING_NONE;
+        q.params.prompt_logprobs = !pooled;
+        struct engine_config split = c;
+        engine *en = kit_open(&c);
+        memset(&want, 0, sizeof want);
+        kit_submit(en, &q, &want.stream);
+        read_all(&want, 1, &bell);
+        const float *vector = pooled ? engine_stream_embedding(want.stream, &n) : NULL;
+        if (vector) memcpy(want_vector, vector, n * sizeof *vector);
+        free_all(&want, 1);
+        kit_close(en);
+        split.group = p.stages[0].group;
+        split.n_stages = 3;
+        split.on_step = play_step;
+        play_all(&split, &q, got_vector);
+        CHECK(pooled || same(&play.players[CUT], &want));
+        CHECK(!pooled || (play.players[CUT].final.finish == ENGINE_FINISH_STOP && n <= 1024 &&
+                          !memcmp(got_vector, want_vector, n * sizeof *got_vector)));
+    }
+    leave_others(&p);
+}
+
 /* ---- refusals ---- */
 
 /* The other stage waits on. */
@@ -232,6 +341,7 @@ static void test_other_isa(void) {
 
 int main(void) {
     RUN(test_answers);
+    RUN(test_begins_again_in_flight);
     RUN(test_other_ranks);
     RUN(test_other_isa);
     return check_done();
