@@ -18,16 +18,18 @@
 enum { RING_MIN_EVENTS = 16 }; /* of a choice among many */
 
 /* Sizes the ring: a request's choices share stream_events, and no more than max_tokens events come.
- * A step of a sequence with prompt events delivers up to ENGINE_PROMPT_LOGPROB_ROWS at once, so it
- * has that many slots above the limit that pauses it; one more is for a step that was in flight. */
+ * A step of a sequence with prompt events delivers up to ENGINE_PROMPT_LOGPROB_ROWS at once, and a
+ * pipeline has several of them in flight, so it has that many slots above the limit that pauses it;
+ * one more is for a step that was in flight. */
 static int init_ring(struct engine_stream *st, uint32_t n_choices) {
     const struct engine_params *p = &st->params;
     uint32_t events = st->en->config.stream_events, limit = events / n_choices;
     if (limit < RING_MIN_EVENTS) limit = events < RING_MIN_EVENTS ? events : RING_MIN_EVENTS;
     if (limit > st->max_tokens && !p->prompt_logprobs) limit = st->max_tokens;
     if (st->seq.pooled) limit = 1; /* no events at all */
+    const uint32_t n_flows = st->en->split.n > 1 ? st->en->split.n : 1;
     st->ring_limit = limit;
-    st->ring_capacity = limit + (p->prompt_logprobs ? ENGINE_PROMPT_LOGPROB_ROWS : 0) + 1;
+    st->ring_capacity = limit + (p->prompt_logprobs ? n_flows * ENGINE_PROMPT_LOGPROB_ROWS : 0) + 1;
     st->n_top = p->n_logprobs > 0 ? (uint32_t)p->n_logprobs : 0;
     uint64_t n_tops = (uint64_t)st->ring_capacity * st->n_top;
     st->ring = mem_new(st->ring_capacity, sizeof *st->ring);

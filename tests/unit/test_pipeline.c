@@ -300,6 +300,31 @@ static void test_begins_again_in_flight(void) {
     leave_others(&p);
 }
 
+/* Nobody reads the events of a long prompt while a step for each stage has some of its rows. */
+static void test_slow_reader(void) {
+    static struct reading slow, other;
+    int32_t texts[2][400];
+    struct engine_config c = base_config(demo, 1);
+    struct pipeline p;
+    c.stream_events = 16;
+    start_others(&p, &c, 3);
+    CHECK_MSG(join_others(&p) == 0, "%s", p.stages[0].e.msg);
+    c.group = p.stages[0].group;
+    c.n_stages = 3;
+    engine *en = kit_open(&c);
+    struct engine_request q = player(texts[0], 400);
+    q.params.prompt_logprobs = true;
+    kit_submit(en, &q, &slow.stream);
+    q = player(texts[1], 8);
+    kit_answer(en, &q, &other);
+    read_all(&slow, 1, &bell);
+    CHECK_MSG(slow.n_prompt_events == 399 && slow.n_tokens == 1, "%d, %d", slow.n_prompt_events,
+              slow.n_tokens);
+    free_all(&slow, 1);
+    kit_close(en);
+    leave_others(&p);
+}
+
 /* ---- refusals ---- */
 
 /* The other stage waits on. */
@@ -342,6 +367,7 @@ static void test_other_isa(void) {
 int main(void) {
     RUN(test_answers);
     RUN(test_begins_again_in_flight);
+    RUN(test_slow_reader);
     RUN(test_other_ranks);
     RUN(test_other_isa);
     return check_done();
