@@ -315,6 +315,39 @@ static void test_wrong_secret(void) {
     close_stages(s, 2);
 }
 
+/* Connects, and says nothing. */
+static int connect_silently(const char *address) {
+    const struct timespec nap = {.tv_nsec = 5000000};
+    struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    a.sin_port = htons((uint16_t)atoi(strchr(address, ':') + 1));
+    for (int i = 0; i < 2000; i++, nanosleep(&nap, NULL)) {
+        const int fd = socket(AF_INET, SOCK_STREAM, 0);
+        if (connect(fd, (struct sockaddr *)&a, sizeof a) == 0) return fd;
+        close(fd); /* it does not listen yet */
+    }
+    CHECK_MSG(false, "nobody listens on %s", address);
+    return -1;
+}
+
+/* Who connects and says nothing does not keep a stage from the others. */
+static void test_silent(void) {
+    enum { N_SILENT = 5 };
+    int fds[N_SILENT];
+    char address[64];
+    snprintf(address, sizeof address, "127.0.0.1:%d", free_port());
+    struct stage s[2] = {{.how = {.others = address, .listen = "", .secret_file = ""}},
+                         {.how = {.others = "", .listen = address, .secret_file = ""}}};
+    CHECK(pthread_create(&s[1].id, NULL, open_stage, &s[1]) == 0);
+    for (int i = 0; i < N_SILENT; i++)
+        fds[i] = connect_silently(address);
+    open_stage(&s[0]);
+    pthread_join(s[1].id, NULL);
+    CHECK_MSG(s[0].rc == 0 && s[1].rc == 0, "%s %s", s[0].e.msg, s[1].e.msg);
+    for (int i = 0; i < N_SILENT; i++)
+        close(fds[i]);
+    close_stages(s, 2);
+}
+
 /* ---- splits ---- */
 
 static const char model_path[] = "registry/demo/inferd-demo-q8_0.gguf";
@@ -400,6 +433,7 @@ int main(void) {
     RUN(test_failures);
     RUN(test_refusals);
     RUN(test_wrong_secret);
+    RUN(test_silent);
     RUN(test_splits);
     RUN(test_kinds);
     RUN(test_identity);

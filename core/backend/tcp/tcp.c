@@ -3,7 +3,8 @@
  * Stage 0 connects to the last stage first and to stage 1 last, and tells each its number and all
  * addresses; each then connects to those after it. So when a stage is asked by another one, it has
  * heard of stage 0. Who connects without the secret, with other facts, or in the middle of another
- * group is refused, logged, and changes nothing. Opening: main thread. */
+ * group is refused, logged, and changes nothing; who connects and is silent keeps nobody waiting.
+ * Opening: main thread. */
 #include "core/backend/tcp/tcp_int.h"
 
 #include "core/base/clock.h"
@@ -24,9 +25,11 @@
 #include <unistd.h>
 
 enum { LOOK_MS = 250, RETRY_MS = 200, MIN_SECRET_BYTES = 32, MAX_SECRET_BYTES = 4096 };
+enum { MOST_SILENT = 16 };
 #define SECOND_NS UINT64_C(1000000000)
 #define MEET_NS   (60 * SECOND_NS) /* others must be reached by then */
 #define HELLO_NS  (5 * SECOND_NS)  /* one stage's first messages */
+#define ANSWER_NS (20 * SECOND_NS) /* the same, with those of others that came before */
 #define LEAVE_NS  (3 * SECOND_NS)
 
 struct tcp {
@@ -42,6 +45,12 @@ struct opening {
     bool met;         /* stage 0 was heard; rank, n and group are known */
     bool secret;
     uint8_t key[TCP_KEY_BYTES];
+    /* Connections on which nothing has come yet, the oldest first. */
+    struct silent {
+        int fd;
+        uint64_t until_ns;
+    } silent[MOST_SILENT];
+    uint32_t n_silent;
 };
 
 /* ---- the secret ---- */
@@ -113,7 +122,7 @@ static int dial(const struct opening *o, uint32_t to, uint64_t deadline_ns, int 
 }
 
 static int ask(struct opening *o, uint32_t to, struct wire *w, err *e) {
-    const uint64_t deadline = clock_now_ns() + HELLO_NS;
+    const uint64_t deadline = clock_now_ns() + ANSWER_NS;
     struct hello answer;
     o->own.to = to;
     int rc = say_hello(w, &o->own, deadline, e);
@@ -128,7 +137,7 @@ static int ask(struct opening *o, uint32_t to, struct wire *w, err *e) {
 static int connect_to(struct opening *o, uint32_t to, uint64_t deadline_ns, err *e) {
     struct wire *w = NULL;
     int fd, rc = dial(o, to, deadline_ns, &fd, e);
-    if (!rc) rc = wire_open(fd, o->secret ? o->key : NULL, true, clock_now_ns() + HELLO_NS, &w, e);
+    if (!rc) rc = wire_open(fd, o->secret ? o->key : NULL, true, clock_now_ns() + ANSWER_NS, &w, e);
     if (!rc) rc = ask(o, to, w, e);
     if (rc) {
         wire_close(w);
@@ -181,21 +190,61 @@ static int answer(struct opening *o, struct wire *w, err *e) {
     return 0;
 }
 
-static void take_connection(struct opening *o, int listener) {
+static void take_connection(struct opening *o, int fd) {
     char name[TCP_ADDRESS_BYTES];
     struct wire *w = NULL;
     err e;
-    int fd = accept(listener, NULL, NULL);
-    if (fd < 0) return;
     tcp_peer_name(fd, name);
-    int rc = tcp_prepare(fd, &e);
-    if (rc) close(fd);
-    if (!rc)
-        rc = wire_open(fd, o->secret ? o->key : NULL, false, clock_now_ns() + HELLO_NS, &w, &e);
+    int rc = wire_open(fd, o->secret ? o->key : NULL, false, clock_now_ns() + HELLO_NS, &w, &e);
     if (!rc) rc = answer(o, w, &e);
     if (!rc) return;
     log_warn("stage: a connection from %s was refused: %s", name, e.msg);
     wire_close(w);
+}
+
+/* ---- connections on which nothing has come yet ---- */
+
+/* Takes one out of the list; returns its socket. */
+static int end_silence(struct opening *o, uint32_t i) {
+    const int fd = o->silent[i].fd;
+    memmove(&o->silent[i], &o->silent[i + 1], (--o->n_silent - i) * sizeof *o->silent);
+    return fd;
+}
+
+static void drop_silent(struct opening *o, uint32_t i) {
+    char name[TCP_ADDRESS_BYTES];
+    const int fd = end_silence(o, i);
+    tcp_peer_name(fd, name);
+    log_warn("stage: a connection from %s was refused: it said nothing", name);
+    close(fd);
+}
+
+static void accept_connection(struct opening *o, int listener) {
+    const int fd = accept(listener, NULL, NULL);
+    if (fd < 0) return;
+    if (tcp_prepare(fd, NULL)) {
+        close(fd);
+        return;
+    }
+    if (o->n_silent == MOST_SILENT) drop_silent(o, 0);
+    o->silent[o->n_silent++] = (struct silent){fd, clock_now_ns() + HELLO_NS};
+}
+
+/* Waits for a while; takes what comes. */
+static void take_connections(struct opening *o, int listener) {
+    struct pollfd p[MOST_SILENT + 1];
+    const uint32_t n = o->n_silent;
+    for (uint32_t i = 0; i < n; i++)
+        p[i] = (struct pollfd){.fd = o->silent[i].fd, .events = POLLIN};
+    p[n] = (struct pollfd){.fd = listener, .events = POLLIN};
+    if (poll(p, n + 1, LOOK_MS) < 0) return;
+    const uint64_t now = clock_now_ns();
+    for (uint32_t i = n; i-- > 0;)
+        if (p[i].revents)
+            take_connection(o, end_silence(o, i));
+        else if (now >= o->silent[i].until_ns)
+            drop_silent(o, i);
+    if (p[n].revents) accept_connection(o, listener);
 }
 
 /* Have all stages before this one connected? */
@@ -209,13 +258,12 @@ static bool is_met(const struct opening *o) {
 static int await_others(struct opening *o, int listener, err *e) {
     uint64_t deadline = 0;
     while (!is_met(o)) {
-        struct pollfd p = {.fd = listener, .events = POLLIN};
         if (o->how->stops && o->how->stops())
             return err_set(e, ERR_CANCELLED, "it stopped before the other stages came");
         if (deadline && clock_now_ns() >= deadline)
             return err_set(e, ERR_DEVICE, "not all stages before stage %u have connected in time",
                            o->own.from);
-        if (poll(&p, 1, LOOK_MS) > 0) take_connection(o, listener);
+        take_connections(o, listener);
         if (o->met && !deadline) deadline = clock_now_ns() + MEET_NS;
     }
     return 0;
@@ -264,6 +312,8 @@ static int meet(struct opening *o, err *e) {
                  o->secret ? "" : ", without a secret");
         rc = await_others(o, listener, e);
     }
+    while (o->n_silent)
+        close(end_silence(o, 0));
     if (listener >= 0) close(listener);
     for (uint32_t r = o->own.n; !rc && r-- > o->own.from + 1;)
         rc = connect_to(o, r, leads ? deadline : clock_now_ns() + MEET_NS, e);
