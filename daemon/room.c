@@ -66,7 +66,8 @@ static struct tally count_all(serving *s, const struct served *but) {
     return t;
 }
 
-/* The engine's needs, once for each load: within what pinned models leave. */
+/* The engine's needs, once for each load: within what pinned models leave. A group of processes has
+ * one model at a time, which it measures together when it opens it (memory_bytes). */
 static int measure(serving *s, const struct serving_limits *l, struct served *m,
                    const struct tally *t, err *e) {
     const uint64_t budget = l->memory_budget;
@@ -75,7 +76,7 @@ static int measure(serving *s, const struct serving_limits *l, struct served *m,
         m->measured = false; /* it was, before a reload */
         m->need = (struct engine_need){0};
     }
-    if (m->measured || !l->swaps) return 0;
+    if (m->measured || !l->swaps || s->group) return 0;
     loader_engine_config(s->config, m->model.path, &config);
     if (budget) config.memory_bytes = budget > t->pinned ? budget - t->pinned : 1;
     int rc = engine_need_find(&config, &m->need, e);

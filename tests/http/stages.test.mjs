@@ -216,6 +216,25 @@ function serverTests(n, nRanks) {
   });
 }
 
+test("a memory budget, a model that leaves when it is unused", async () => {
+  const change = async (pipeline, what, done) => {
+    const response = await post(pipeline, `/v1/inferd/models/${what}`, { model: modelName });
+    assert.ok(response.ok, await response.text());
+    await until(async () => done((await post(pipeline, "/v1/completions", ask)).status), what);
+  };
+  const ask = { model: modelName, prompt: randomPrompt(random(9), 33), temperature: 0, max_tokens: 5 };
+  for (const flags of [
+    ["--memory-budget", "1G"],
+    ["--keep-alive", "1h"],
+  ]) {
+    const pipeline = await startPipeline(2, flags, { file: modelFile, name: modelName }, []);
+    await change(pipeline, "unload", (status) => status !== 200);
+    await change(pipeline, "load", (status) => status === 200);
+    const how = await pipeline.stop();
+    assert.deepEqual([how.code, how.ends[0].code], [0, 0], pipeline.stderr);
+  }
+});
+
 test("inferd bench of stages with ranks", async () => {
   const stages = await startStages(2, modelFile, ranks(2));
   const flags = ["--prompt-tokens", "20", "--gen-tokens", "8", "--batch", "4", "--repeat", "1", "--json"];
