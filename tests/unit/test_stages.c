@@ -17,6 +17,22 @@
 
 enum { HANG_S = 5 };
 
+/* ---- the wall clock ---- */
+
+#ifdef __linux__
+#include <sys/syscall.h>
+
+static atomic_bool ahead;
+
+/* The C library's, except that the wall clock may seem to be an hour ahead: who computes a deadline
+ * by it waits as long as if it were set back after that. */
+int clock_gettime(clockid_t id, struct timespec *t) {
+    const int rc = (int)syscall(SYS_clock_gettime, id, t);
+    if (!rc && id == CLOCK_REALTIME && atomic_load(&ahead)) t->tv_sec += 3600;
+    return rc;
+}
+#endif
+
 /* ---- hellos ---- */
 
 static struct hello example(void) {
@@ -250,6 +266,79 @@ static void test_failures(void) {
     close_stages(s, 2);
 }
 
+#ifdef __linux__
+/* A link of one process, which counts its beats. */
+static atomic_int n_beats;
+
+static const char *count_beat(void *self, uint8_t word, uint64_t now_ns, struct link_heard *heard) {
+    (void)self, (void)word, (void)now_ns, (void)heard;
+    atomic_fetch_add(&n_beats, 1);
+    return NULL;
+}
+
+static const char *exchange_nothing(void *self, const struct backend_piece *pieces, uint32_t n,
+                                    uint32_t *got, const atomic_bool *broken) {
+    (void)self, (void)pieces, (void)got, (void)broken;
+    return n ? "there is nobody" : NULL;
+}
+
+static void close_nothing(void *self, bool sound) {
+    (void)self, (void)sound;
+}
+
+static int open_alone(const struct backend_link_stages *how, struct link_place *out, void **self,
+                      err *e) {
+    (void)how, (void)self, (void)e;
+    *out = (struct link_place){.rank = 0, .n = 1};
+    return 0;
+}
+
+static void *receive_one(void *arg) {
+    struct stage *s = arg;
+    char byte;
+    uint32_t n;
+    s->rc = backend_link_receive(s->link, 1, &byte, 1, &n, &s->e);
+    atomic_fetch_add(&n_beats, 1);
+    return NULL;
+}
+
+/* Waits until n were counted, far longer than that takes. */
+static bool wait_for_beats(int n) {
+    const struct timespec nap = {.tv_nsec = 5000000};
+    for (int i = 0; i < 2000 && atomic_load(&n_beats) < n; i++)
+        nanosleep(&nap, NULL);
+    return atomic_load(&n_beats) >= n;
+}
+
+/* Beats go on, and who waits learns that its link is broken. */
+static void test_clock_set_back(void) {
+    static const struct link_module alone = {.abi = LINK_MODULE_ABI,
+                                             .close = close_nothing,
+                                             .exchange = exchange_nothing,
+                                             .beat = count_beat};
+    struct stage s[2];
+    backend_link *link = NULL;
+    err e = {0};
+    atomic_store(&ahead, true);
+    atomic_store(&n_beats, 0);
+    CHECK(link_open_stages(&alone, open_alone, NULL, "1", 1, &link, &e) == 0);
+    CHECK(wait_for_beats(3));
+    backend_link_close(link);
+    open_stages(s, 2, "");
+    atomic_store(&n_beats, 0);
+    CHECK(pthread_create(&s[0].id, NULL, receive_one, &s[0]) == 0);
+    nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL); /* likely it waits by now */
+    backend_link_break(s[0].link, "the roof is on fire");
+    const bool told = wait_for_beats(1);
+    atomic_store(&ahead, false);
+    CHECK(told);
+    if (!told) return; /* it waits for an hour */
+    pthread_join(s[0].id, NULL);
+    CHECK_MSG(s[0].rc == ERR_DEVICE && strstr(s[0].e.msg, "roof"), "%s", s[0].e.msg);
+    close_stages(s, 2);
+}
+#endif
+
 static bool stop_now(void) {
     return true;
 }
@@ -431,6 +520,9 @@ int main(void) {
     RUN(test_links);
     RUN(test_too_large);
     RUN(test_failures);
+#ifdef __linux__
+    RUN(test_clock_set_back);
+#endif
     RUN(test_refusals);
     RUN(test_wrong_secret);
     RUN(test_silent);
