@@ -437,6 +437,40 @@ static void test_silent(void) {
     close_stages(s, 2);
 }
 
+/* Stage 0 of three stages, which ends before they have met. */
+static void begin_and_end(const char *address) {
+    struct hello h = {.from = 0, .to = 2, .n = 3, .group = "another"};
+    uint8_t bytes[HELLO_HEAD_BYTES + HELLO_MAX_BYTES];
+    const uint64_t deadline = clock_now_ns() + UINT64_C(10000000000);
+    struct wire *w = NULL;
+    err e = {0};
+    uint32_t n = 0;
+    const int fd = connect_silently(address);
+    CHECK(tcp_prepare(fd, &e) == 0 && wire_open(fd, NULL, true, deadline, &w, &e) == 0);
+    CHECK(wire_write(w, bytes, hello_write(&h, bytes), deadline, &e) == 0);
+    CHECK(wire_read(w, bytes, HELLO_HEAD_BYTES, deadline, &e) == 0);
+    CHECK(hello_read_head(bytes, &n, &e) == 0 && wire_read(w, bytes, n, deadline, &e) == 0);
+    CHECK_MSG(hello_read(bytes, n, &h, &e) == 0 && !h.refusal[0], "%s %s", e.msg, h.refusal);
+    wire_close(w);
+}
+
+/* The stage then waits for the next group. */
+static void test_begun_again(void) {
+    char address[64];
+    snprintf(address, sizeof address, "127.0.0.1:%d", free_port());
+    struct stage s[2] = {{.how = {.others = address, .listen = "", .secret_file = ""}},
+                         {.how = {.others = "", .listen = address, .secret_file = ""}}};
+    CHECK(pthread_create(&s[1].id, NULL, open_stage, &s[1]) == 0);
+    begin_and_end(address);
+    open_stage(&s[0]);
+    CHECK_MSG(s[0].rc == 0, "%s", s[0].e.msg);
+    if (s[0].rc) return; /* the other one waits for a minute */
+    pthread_join(s[1].id, NULL);
+    CHECK_MSG(s[1].rc == 0, "%s", s[1].e.msg);
+    CHECK(backend_link_n(s[1].link) == 2 && backend_link_rank(s[1].link) == 1);
+    close_stages(s, 2);
+}
+
 /* ---- splits ---- */
 
 static const char model_path[] = "registry/demo/inferd-demo-q8_0.gguf";
@@ -526,6 +560,7 @@ int main(void) {
     RUN(test_refusals);
     RUN(test_wrong_secret);
     RUN(test_silent);
+    RUN(test_begun_again);
     RUN(test_splits);
     RUN(test_kinds);
     RUN(test_identity);

@@ -3,7 +3,8 @@
  * Stage 0 connects to the last stage first and to stage 1 last, and tells each its number and all
  * addresses; each then connects to those after it. So when a stage is asked by another one, it has
  * heard of stage 0. Who connects without the secret, with other facts, or in the middle of another
- * group is refused, logged, and changes nothing; who connects and is silent keeps nobody waiting.
+ * group is refused, logged, and changes nothing; who connects and is silent keeps nobody waiting. A
+ * stage whose group has lost another one before all have met waits for stage 0 again.
  * Opening: main thread. */
 #include "core/backend/tcp/tcp_int.h"
 
@@ -41,8 +42,9 @@ struct tcp {
 struct opening {
     struct tcp *t;
     const struct backend_link_stages *how;
-    struct hello own; /* to: changes */
-    bool met;         /* stage 0 was heard; rank, n and group are known */
+    struct hello own;  /* to: changes */
+    bool met;          /* stage 0 was heard; rank, n and group are known */
+    uint64_t until_ns; /* of a group: all must have met by then */
     bool secret;
     uint8_t key[TCP_KEY_BYTES];
     /* Connections on which nothing has come yet, the oldest first. */
@@ -170,6 +172,25 @@ static void join_group(struct opening *o, const struct hello *h) {
     memcpy(o->own.group, h->group, sizeof h->group);
     memcpy(o->own.addresses, h->addresses, sizeof h->addresses);
     o->met = true;
+    o->until_ns = clock_now_ns() + MEET_NS;
+}
+
+/* Has a stage that had connected gone? */
+static bool has_lost(const struct opening *o) {
+    for (uint32_t r = 0; r < LINK_MAX_RANKS; r++)
+        if (o->t->wires[r] && wire_is_closed(o->t->wires[r])) return true;
+    return false;
+}
+
+/* A group that has lost a stage will not begin: the next one may. */
+static void leave_lost_group(struct opening *o) {
+    if (!has_lost(o)) return;
+    log_warn("stage: another stage has gone before all had met: waits for stage 0 again");
+    for (uint32_t r = 0; r < LINK_MAX_RANKS; r++) {
+        wire_close(o->t->wires[r]);
+        o->t->wires[r] = NULL;
+    }
+    o->met = false;
 }
 
 static int answer(struct opening *o, struct wire *w, err *e) {
@@ -177,6 +198,7 @@ static int answer(struct opening *o, struct wire *w, err *e) {
     struct hello h, reply;
     int rc = hear_hello(w, &h, deadline, e);
     if (rc) return rc;
+    leave_lost_group(o);
     rc = judge(o, &h, e);
     if (!rc && !o->met) join_group(o, &h);
     reply = o->own;
@@ -256,15 +278,14 @@ static bool is_met(const struct opening *o) {
 
 /* Waits for stage 0 for ever, then for the others. */
 static int await_others(struct opening *o, int listener, err *e) {
-    uint64_t deadline = 0;
     while (!is_met(o)) {
         if (o->how->stops && o->how->stops())
             return err_set(e, ERR_CANCELLED, "it stopped before the other stages came");
-        if (deadline && clock_now_ns() >= deadline)
+        leave_lost_group(o);
+        if (o->met && clock_now_ns() >= o->until_ns)
             return err_set(e, ERR_DEVICE, "not all stages before stage %u have connected in time",
                            o->own.from);
         take_connections(o, listener);
-        if (o->met && !deadline) deadline = clock_now_ns() + MEET_NS;
     }
     return 0;
 }

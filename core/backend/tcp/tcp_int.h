@@ -74,6 +74,8 @@ void wire_close(struct wire *w); /* waits for nothing. NULL is fine */
 /* Before wire_start: exactly n bytes. */
 int wire_write(struct wire *w, const void *bytes, size_t n, uint64_t deadline_ns, err *e);
 int wire_read(struct wire *w, void *bytes, size_t n, uint64_t deadline_ns, err *e);
+/* Has the other side closed it, with nothing left to read? */
+bool wire_is_closed(const struct wire *w);
 
 int wire_start(struct wire *w, uint32_t peer, err *e);
 void wire_allow(struct wire *w, uint32_t most); /* bytes of a message */

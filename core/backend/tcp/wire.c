@@ -154,6 +154,12 @@ int wire_read(struct wire *w, void *bytes, size_t n, uint64_t deadline_ns, err *
     return why ? err_set(e, ERR_IO, "%s", why) : 0;
 }
 
+bool wire_is_closed(const struct wire *w) {
+    char byte;
+    const ssize_t n = recv(w->fd, &byte, 1, MSG_PEEK);
+    return n == 0 || (n < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR);
+}
+
 /* ---- TLS ---- */
 
 static int give_key(gnutls_session_t session, const char *name, gnutls_datum_t *key) {
