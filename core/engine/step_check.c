@@ -6,12 +6,12 @@ struct array {
     const char *name;
     const int32_t *values;
     uint64_t n;
-    int64_t low, end; /* low <= value < end */
+    int64_t end; /* 0 <= value < end */
 };
 
 static int check_array(const struct array *a, err *e) {
     for (uint64_t i = 0; i < a->n; i++)
-        if (a->values[i] < a->low || a->values[i] >= a->end)
+        if (a->values[i] < 0 || a->values[i] >= a->end)
             return err_set(e, ERR_FORMAT, "a step's %s has %d at %llu, which is outside", a->name,
                            (int)a->values[i], (unsigned long long)i);
     return 0;
@@ -45,19 +45,17 @@ int step_check(const struct step_bounds *is, const struct step_batch *b,
         b->stride != model_table_stride(&b->limits, s->max_context, is->block_tokens))
         return err_set(e, ERR_FORMAT, "a step has tables of %u blocks for %u tokens", b->stride,
                        s->max_context);
-    /* -1 stands for none; entries after a sequence's blocks are not read, but are numbers of
-     * blocks, too. */
+    /* Entries after a sequence's blocks are not read, but are numbers of blocks, too. */
     const struct array all[] = {
-        {"tokens", b->token_ids, rows, 0, is->n_vocab},
-        {"positions", b->positions, rows, 0, s->max_context},
-        {"slots", b->slots, rows, -1, (int64_t)is->n_blocks * is->block_tokens},
-        {"tables", b->tables, tables, -1, is->n_blocks},
-        {"window slots", b->window_slots, windows ? rows : 0, -1,
+        {"tokens", b->token_ids, rows, is->n_vocab},
+        {"positions", b->positions, rows, s->max_context},
+        {"slots", b->slots, rows, (int64_t)is->n_blocks * is->block_tokens},
+        {"tables", b->tables, tables, is->n_blocks},
+        {"window slots", b->window_slots, windows ? rows : 0,
          (int64_t)is->n_windows * is->block_tokens},
-        {"window tables", b->window_tables, windows ? tables : 0, -1, is->n_windows},
-        {"states", b->state_tables, is->n_states ? 2 * (uint64_t)s->n_seqs : 0, -1, is->n_states},
-        {"rows of results", b->out_rows, (uint64_t)s->n_logit_rows + s->n_hidden_rows, 0,
-         s->n_rows},
+        {"window tables", b->window_tables, windows ? tables : 0, is->n_windows},
+        {"states", b->state_tables, is->n_states ? 2 * (uint64_t)s->n_seqs : 0, is->n_states},
+        {"rows of results", b->out_rows, (uint64_t)s->n_logit_rows + s->n_hidden_rows, s->n_rows},
     };
     int rc = check_starts(b, s, e);
     for (size_t i = 0; i < sizeof all / sizeof all[0] && !rc; i++)
@@ -66,6 +64,6 @@ int step_check(const struct step_bounds *is, const struct step_batch *b,
 }
 
 int step_check_copies(const int32_t *pairs, uint64_t n, uint32_t n_blocks, err *e) {
-    const struct array copies = {"copies", pairs, 2 * n, 0, n_blocks};
+    const struct array copies = {"copies", pairs, 2 * n, n_blocks};
     return check_array(&copies, e);
 }

@@ -44,23 +44,23 @@ static void test_arrays(void) {
     const struct {
         int32_t *values;
         uint32_t n;
-        int32_t low, end;
+        int32_t end;
     } arrays[] = {
-        {b.token_ids, N_ROWS, 0, 50},          {b.positions, N_ROWS, 0, CONTEXT},
-        {b.slots, N_ROWS, -1, 90 * 16},        {b.tables, N_SEQS * b.stride, -1, 90},
-        {b.window_slots, N_ROWS, -1, 20 * 16}, {b.window_tables, N_SEQS * b.stride, -1, 20},
-        {b.state_tables, 2 * N_SEQS, -1, 6},   {b.out_rows, N_OUT, 0, N_ROWS},
+        {b.token_ids, N_ROWS, 50},         {b.positions, N_ROWS, CONTEXT},
+        {b.slots, N_ROWS, 90 * 16},        {b.tables, N_SEQS * b.stride, 90},
+        {b.window_slots, N_ROWS, 20 * 16}, {b.window_tables, N_SEQS * b.stride, 20},
+        {b.state_tables, 2 * N_SEQS, 6},   {b.out_rows, N_OUT, N_ROWS},
     };
     for (size_t a = 0; a < sizeof arrays / sizeof arrays[0]; a++)
         for (uint32_t i = 0; i < arrays[a].n; i++) {
             int32_t *v = &arrays[a].values[i];
             *v = arrays[a].end;
             CHECK_MSG(check_step() == ERR_FORMAT, "array %zu, value %u", a, i);
-            *v = arrays[a].low - 1;
+            *v = -1;
             CHECK_MSG(check_step() == ERR_FORMAT, "array %zu, value %u", a, i);
             *v = arrays[a].end - 1;
             CHECK(check_step() == 0);
-            *v = arrays[a].low;
+            *v = 0;
             CHECK(check_step() == 0);
         }
 }
