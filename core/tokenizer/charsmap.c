@@ -16,7 +16,7 @@ enum { MAX_BYTES = 64 << 20, WHOLE_BYTES = 6, ZWNJ = 0x200c, ZWJ = 0x200d };
 struct charsmap {
     uint32_t *units; /* (n_units) */
     uint32_t n_units, n_texts;
-    char *texts; /* (n_texts), the last is NUL */
+    char *texts; /* (n_texts) valid UTF-8, the last is NUL */
 };
 
 int charsmap_new(const void *bytes, size_t n, struct charsmap **out, err *e) {
@@ -26,7 +26,7 @@ int charsmap_new(const void *bytes, size_t n, struct charsmap **out, err *e) {
     const char *text = (const char *)bytes + sizeof n_trie + n_trie;
     const size_t rest = n - sizeof n_trie;
     if (n <= sizeof n_trie || n > MAX_BYTES || !n_trie || n_trie % sizeof(uint32_t) ||
-        n_trie >= rest || text[rest - n_trie - 1])
+        n_trie >= rest || text[rest - n_trie - 1] || !utf8_valid(text, rest - n_trie))
         return err_set(e, ERR_FORMAT, "the precompiled map of characters is damaged");
     struct charsmap *m = mem_new(1, sizeof *m);
     if (!m) return err_no_memory(e);
@@ -82,7 +82,7 @@ static const char *find(const struct charsmap *m, const char *text, size_t n) {
         if (at >= m->n_units) return NULL;
         if (!(unit >> 8 & 1)) continue;
         const uint32_t value = m->units[at] & INT32_MAX;
-        return value < m->n_texts ? m->texts + value : NULL;
+        return value < m->n_texts && !utf8_continues(m->texts[value]) ? m->texts + value : NULL;
     }
     return NULL;
 }

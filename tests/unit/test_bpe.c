@@ -7,6 +7,7 @@
 #include "core/formats/hf/tokenizer.h"
 #include "core/text/unicode.h"
 #include "core/text/utf8.h"
+#include "core/tokenizer/charsmap.h"
 #include "core/tokenizer/tokenizer_int.h"
 #include "tests/support/files.h"
 #include "tests/support/rng.h"
@@ -655,6 +656,38 @@ static void characters_have_the_age_of_the_reference(void) {
     free(flags);
 }
 
+/* A map of "a" to the text at `value` of "e with acute, NUL" or of other texts. */
+static int map_a(uint32_t value, const char texts[3], const char *text, str *out, err *e) {
+    enum { N = 'b' + 1 };
+    uint32_t map[1 + N + 1] = {[0] = N * sizeof(uint32_t),
+                               [1 + 'a'] = 'a' | 1u << 8 | ('a' ^ 'b') << 10,
+                               [1 + 'b'] = value | 1u << 31};
+    struct charsmap *m = NULL;
+    memcpy(&map[1 + N], texts, 3);
+    int rc = charsmap_new(map, (1 + N) * sizeof(uint32_t) + 3, &m, e);
+    str_init(out, 64);
+    if (!rc) charsmap_run(m, text, strlen(text), out);
+    charsmap_free(m);
+    return rc;
+}
+
+/* What follows takes its result for valid UTF-8. */
+static void maps_of_characters_give_characters(void) {
+    static const struct {
+        uint32_t value;
+        const char *want;
+    } rows[] = {{0, "\xc3\xa9.b"}, {1, "a.b"}, {2, ".b"}, {3, "a.b"}};
+    str out;
+    err e = {0};
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        CHECK(map_a(rows[i].value, "\xc3\xa9", "a.b", &out, &e) == 0);
+        CHECK_STR(str_cstr(&out), rows[i].want);
+        str_fini(&out);
+    }
+    CHECK(map_a(0, "\xa9\xc3", "a", &out, &e) == ERR_FORMAT && strstr(e.msg, "is damaged"));
+    CHECK(map_a(0, "\xc3\0", "a", &out, &e) == ERR_FORMAT);
+}
+
 static void bad_files_are_refused(void) {
     static const struct {
         const char *json, *what;
@@ -723,6 +756,7 @@ int main(void) {
     RUN(clients_cannot_write_control_tokens);
     RUN(a_folder_is_read);
     RUN(characters_have_the_age_of_the_reference);
+    RUN(maps_of_characters_give_characters);
     RUN(bad_files_are_refused);
     return check_done();
 }
