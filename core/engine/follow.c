@@ -75,6 +75,23 @@ static void take_own(struct engine_config *c, const struct engine_config *own) {
     c->command_buffer_ms = own->command_buffer_ms;
 }
 
+void group_read_open(struct open_message *m, struct engine_config *out) {
+    m->path[sizeof m->path - 1] = m->backend[sizeof m->backend - 1] = '\0';
+    m->isa[sizeof m->isa - 1] = m->model[sizeof m->model - 1] = '\0';
+    *out = m->config;
+    out->model_path = m->path;
+    out->backend = m->backend;
+    out->isa = m->isa;
+    out->group = NULL;
+    out->store = NULL;
+    out->model_sha256 = out->model_label = NULL;
+    out->listener = (struct kv_listener){.on_block = NULL};
+    out->on_load = NULL;
+    out->on_step = NULL;
+    out->on_load_arg = out->on_step_arg = NULL;
+    out->importance = NULL;
+}
+
 /* Opens the model of the message, and serves it. An error that is not the link's is only of this
  * model, while it is opened: rank 0 has it, too. */
 static int follow_model(engine_group *g, struct open_message *m, const struct engine_config *own,
@@ -83,17 +100,12 @@ static int follow_model(engine_group *g, struct open_message *m, const struct en
     struct model_limits limits;
     engine *en = mem_new(1, sizeof *en);
     if (!en) return err_no_memory(e);
-    struct engine_config config = m->config;
-    m->path[sizeof m->path - 1] = m->backend[sizeof m->backend - 1] = '\0';
-    m->isa[sizeof m->isa - 1] = '\0';
-    config.model_path = m->path;
-    config.backend = m->backend;
-    config.isa = m->isa;
+    struct engine_config config;
+    group_read_open(m, &config);
     config.group = g;
     if (own) take_own(&config, own);
     en->config = config;
     engine_init_locks(en);
-    m->model[sizeof m->model - 1] = '\0';
     memcpy(en->group.model, m->model, sizeof en->group.model);
     int rc = engine_open_model(en, &config, &size, &limits, e);
     if (!rc) {

@@ -24,6 +24,10 @@ struct open_message {
     char model[33]; /* of stages: model_identity */
 };
 
+/* What a message says of the engine to open. Its texts are the message's; the pointers are another
+ * process's: none of them is kept. */
+void group_read_open(struct open_message *m, struct engine_config *out);
+
 /* Writes a step's message into en->group, without a stage's tail; returns its bytes. */
 uint64_t group_put_step(engine *en, const struct step_batch *b);
 /* Reads a step's message of n_bytes in en->group: copies blocks, fills the batch. *tail: what only

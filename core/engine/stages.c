@@ -49,7 +49,7 @@ int stages_plan(engine *en, const struct engine_config *config, err *e) {
     en->own = en->hp;
     *s = (struct engine_split){.n = config->n_stages};
     if (s->n < 2) return 0;
-    if (s->n > ENGINE_MAX_STAGES || !config->group)
+    if (s->n > ENGINE_MAX_STAGES || !config->group || s->n != backend_link_n(config->group))
         return err_set_param(e, ERR_UNSUPPORTED, "n_stages",
                              "n_stages = %u: at most %d processes, which have met", s->n,
                              ENGINE_MAX_STAGES);

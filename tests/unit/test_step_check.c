@@ -1,5 +1,7 @@
 /* test_step_check.c - a step from another process: each value of each array, moved outside what
- * there is here, is found; at the last place inside it is not. */
+ * there is here, is found; at the last place inside it is not. A model that another process opens:
+ * no pointer of it is used. */
+#include "core/engine/group_int.h"
 #include "core/engine/step_check.h"
 #include "tests/unit/check.h"
 
@@ -106,11 +108,31 @@ static void test_copies(void) {
     CHECK(step_check_copies(pairs, 1, 90, &e) == 0);
 }
 
+/* A message that opens a model, of nothing but ones: its pointers are not used. */
+static void test_open(void) {
+    static struct open_message m;
+    struct engine_config c;
+    memset(&m, 0xff, sizeof m);
+    memset(&m.config.prefix_cache, 1, sizeof m.config.prefix_cache);
+    memset(&m.config.store_all, 0, sizeof m.config.store_all);
+    memset(&m.config.ignore_sampling, 0, sizeof m.config.ignore_sampling);
+    memset(&m.config.time_kernels, 0, sizeof m.config.time_kernels);
+    group_read_open(&m, &c);
+    CHECK(c.model_path == m.path && c.backend == m.backend && c.isa == m.isa);
+    CHECK(strlen(m.path) < sizeof m.path && strlen(m.backend) < sizeof m.backend);
+    CHECK(strlen(m.isa) < sizeof m.isa && strlen(m.model) < sizeof m.model);
+    CHECK(!c.group && !c.store && !c.model_sha256 && !c.model_label && !c.importance);
+    CHECK(!c.on_load && !c.on_load_arg && !c.on_step && !c.on_step_arg && !c.listener.on_block &&
+          !c.listener.arg);
+    CHECK(c.max_sequences == UINT32_MAX && c.prefix_cache);
+}
+
 int main(void) {
     fill();
     RUN(test_arrays);
     RUN(test_shapes);
     RUN(test_copies);
+    RUN(test_open);
     step_batch_fini(&b);
     return check_done();
 }
