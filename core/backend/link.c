@@ -189,6 +189,7 @@ int backend_link_agree(backend_link *link, int rc, err *e) {
     for (uint32_t r = 0; !sent && r < link->place.n; r++) {
         if (!all[r].code) continue;
         sent = all[r].code;
+        all[r].msg[sizeof all[r].msg - 1] = all[r].param[sizeof all[r].param - 1] = '\0';
         if (!e) continue;
         *e = all[r];
         name_rank(link, r, e);

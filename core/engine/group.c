@@ -148,11 +148,13 @@ static int refuse_isa(const struct engine_config *config, const struct note *all
 }
 
 /* A rank that has more memory than another one takes as many blocks as that. */
-static int take_least(engine *en, const struct engine_config *config, const struct note *all,
+static int take_least(engine *en, const struct engine_config *config, struct note *all,
                       struct engine_size *size, err *e) {
     struct engine_config least = *config;
     uint64_t n_blocks = all[0].n_blocks, n_states = all[0].n_states;
+    all[0].isa[sizeof all[0].isa - 1] = '\0';
     for (uint32_t r = 1; r < backend_link_n(config->group); r++) {
+        all[r].isa[sizeof all[r].isa - 1] = '\0';
         if (strcmp(all[r].isa, all[0].isa) != 0) return refuse_isa(config, all, r, e);
         if (all[r].n_blocks < n_blocks) n_blocks = all[r].n_blocks;
         if (all[r].n_states < n_states) n_states = all[r].n_states;

@@ -339,6 +339,58 @@ static void test_clock_set_back(void) {
 }
 #endif
 
+/* The other process of a link of two, which says what this one says, or only ones. */
+static bool says_ones;
+
+static const char *exchange_with_other(void *self, const struct backend_piece *pieces, uint32_t n,
+                                       uint32_t *got, const atomic_bool *broken) {
+    (void)self, (void)broken;
+    for (uint32_t i = 0; i < n; got[i] = pieces[i].in_bytes, i++)
+        if (says_ones)
+            memset(pieces[i].in, 0xff, pieces[i].in_bytes);
+        else
+            memcpy(pieces[i].in, pieces[i].out, pieces[i].in_bytes);
+    return NULL;
+}
+
+static const char *beat_always(void *self, uint8_t word, uint64_t now_ns,
+                               struct link_heard *heard) {
+    (void)self, (void)word;
+    heard->at_ns[1] = now_ns;
+    return NULL;
+}
+
+static void leave_other(void *self, bool sound) {
+    (void)self, (void)sound;
+}
+
+static int open_two(const struct backend_link_stages *how, struct link_place *out, void **self,
+                    err *e) {
+    static int two;
+    (void)how, (void)e;
+    *out = (struct link_place){.rank = 0, .n = 2};
+    *self = &two;
+    return 0;
+}
+
+/* Another process's error may be no text. */
+static void test_damaged_agreement(void) {
+    static const struct link_module module = {.abi = LINK_MODULE_ABI,
+                                              .close = leave_other,
+                                              .exchange = exchange_with_other,
+                                              .beat = beat_always};
+    backend_link *link = NULL;
+    err e = {0};
+    says_ones = false;
+    CHECK(link_open_stages(&module, open_two, NULL, "1", HANG_S, &link, &e) == 0);
+    CHECK(backend_link_agree(link, 0, &e) == 0);
+    says_ones = true;
+    CHECK(backend_link_agree(link, 0, &e) != 0);
+    CHECK(strncmp(e.msg, "stage 1: ", 9) == 0);
+    CHECK(memchr(e.msg, 0, sizeof e.msg) && memchr(e.param, 0, sizeof e.param));
+    backend_link_close(link);
+}
+
 static bool stop_now(void) {
     return true;
 }
@@ -557,6 +609,7 @@ int main(void) {
 #ifdef __linux__
     RUN(test_clock_set_back);
 #endif
+    RUN(test_damaged_agreement);
     RUN(test_refusals);
     RUN(test_wrong_secret);
     RUN(test_silent);
