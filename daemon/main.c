@@ -4,6 +4,8 @@
 #include "daemon/key_names.h"
 #include "daemon/options.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -38,6 +40,13 @@ static const struct command_table table = {
     "inferd", "inferd " INFERD_VERSION " - serves language models to many clients.", commands,
     sizeof commands / sizeof commands[0]};
 
+/* Standard files that the caller closed: without this the next socket or file would get their
+ * number, and output would be written into it. Reads and writes fail as on a closed file. */
+static void hold_standard_files(void) {
+    for (int fd = 0; fd < 3; fd++)
+        if (fcntl(fd, F_GETFD) < 0 && errno == EBADF) open("/dev/null", fd ? O_RDONLY : O_WRONLY);
+}
+
 /* Fails if output did not reach stdout. */
 static int flush_output(int status, err *e) {
     if (fflush(stdout) == 0 && !ferror(stdout)) return status;
@@ -48,6 +57,7 @@ static int flush_output(int status, err *e) {
 int main(int argc, char **argv) {
     err e;
     err_clear(&e);
+    hold_standard_files();
     if (argc > 1 && (strcmp(argv[1], "--version") == 0 || strcmp(argv[1], "version") == 0)) {
         puts("inferd " INFERD_VERSION);
         return flush_output(0, &e);
