@@ -155,6 +155,7 @@ static int on_body(void *arg, int status, const char *bytes, size_t n, bool *don
         str_clear(&a->line);
     }
     *done = a->done || a->error.code;
+    if (ferror(stdout)) return err_set(e, ERR_IO, "cannot write the output");
     return a->line.failed ? err_set(e, ERR_FORMAT, "the server sends a line of more than %d bytes",
                                     LINE_MAX_BYTES)
                           : 0;

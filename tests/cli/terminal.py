@@ -3,7 +3,7 @@
 usage: terminal.py BINARY URL FOLDER
 
 FOLDER is the home of the histories and saved chats. Prints a line for each check, as tests/cli/run does."""
-import fcntl, json, os, pty, re, select, signal, struct, sys, termios, time
+import fcntl, json, os, pty, re, select, signal, socket, struct, subprocess, sys, termios, threading, time
 
 BINARY, URL, FOLDER = sys.argv[1:]
 STATE = os.path.join(FOLDER, "state")
@@ -195,6 +195,34 @@ def commands():
     check("commands: Ctrl-D ends", status == 0, (status, t.out))
 
 
+def lost_output():
+    """A server whose answer has no end, and a pipe that nobody reads."""
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    def answer():
+        client = listener.accept()[0]
+        client.recv(65536)
+        client.sendall(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n")
+        try:
+            while True:
+                client.sendall(b'data: {"choices":[{"delta":{"content":"x"}}]}\n\n')
+        except OSError:
+            client.close()
+
+    threading.Thread(target=answer, daemon=True).start()
+    reader, writer = os.pipe()
+    os.close(reader)
+    chat = subprocess.Popen([BINARY, "chat", "--url", f"http://127.0.0.1:{listener.getsockname()[1]}", "--model", "m", "hi"],
+                            stdin=subprocess.DEVNULL, stdout=writer, stderr=subprocess.PIPE)
+    os.close(writer)
+    try:
+        why = chat.communicate(timeout=LIMIT_S)[1]
+    except subprocess.TimeoutExpired:
+        chat.kill()
+        why = b"it did not end"
+    check("chat ends when nobody reads its output", chat.returncode == 1 and b"cannot write the output" in why, why)
+
+
 def run_own():
     """A daemon of its own, that ends with the chat, even if that is killed."""
     path = "./registry/demo/inferd-demo-q8_0.gguf"
@@ -218,4 +246,5 @@ def run_own():
 keys_and_lines()
 history_is_bounded()
 commands()
+lost_output()
 run_own()
