@@ -46,6 +46,13 @@ int textfile_read(const char *path, size_t max_bytes, char **text, size_t *n, er
     return rc;
 }
 
+int textfile_check(const char *name, const char *text, size_t n, err *e) {
+    const char *nul = memchr(text, '\0', n);
+    if (!nul) return 0;
+    return err_set(e, ERR_FORMAT, "%s is not a text in UTF-8: byte %zu is 0", name,
+                   (size_t)(nul - text));
+}
+
 /* ---- token ids ---- */
 
 int idlist_parse(const char *text, int32_t n_vocab, int32_t **ids, size_t *n, err *e) {

@@ -10,6 +10,8 @@
 /* Reads a bounded file (or "-", standard input). *text, which the caller frees, is *n bytes and a
  * NUL. ERR_IO, ERR_TOO_LONG beyond max_bytes. */
 int textfile_read(const char *path, size_t max_bytes, char **text, size_t *n, err *e);
+/* ERR_FORMAT if a text has a NUL, behind which it would be lost; name is the file's. */
+int textfile_check(const char *name, const char *text, size_t n, err *e);
 /* The file's name in a message. */
 const char *textfile_name(const char *path);
 

@@ -2,7 +2,6 @@
  * the terminal. Main thread. */
 #include "daemon/commands/chat.h"
 
-#include "core/base/mem.h"
 #include "daemon/commands/chat_commands.h"
 #include "daemon/commands/commands.h"
 #include "daemon/commands/line_editor.h"
@@ -29,9 +28,9 @@ static int read_prompt(const struct chat_line *l, bool piped, str *prompt, err *
     size_t n = 0;
     for (size_t i = 0; i < l->n_words; i++)
         str_addf(prompt, "%s%s", i ? " " : "", l->words[i]);
-    client_interrupt_calls(true);
+    if (piped) client_release_interrupts(); /* who writes into the pipe may take for ever */
     int rc = piped ? textfile_read("-", PROMPT_MAX_BYTES, &text, &n, e) : 0;
-    client_interrupt_calls(false);
+    if (!rc && text) rc = textfile_check("standard input", text, n, e);
     n = text ? without_line_ends(text, n) : 0;
     if (n && prompt->len) str_add(prompt, "\n\n");
     str_add_n(prompt, text ? text : "", n);
@@ -102,17 +101,31 @@ static int ask_model(struct chat_session *s, const char *text, bool *stopped, er
     return rc;
 }
 
+/* Asks the last message again. Its answer stays until there is another one. */
+static int ask_again(struct chat_session *s, bool *stopped, err *e) {
+    cJSON *messages = s->talk.messages;
+    int n = cJSON_GetArraySize(messages) - 2;
+    cJSON *question = cJSON_DetachItemFromArray(messages, n);
+    cJSON *answer = cJSON_DetachItemFromArray(messages, n);
+    int rc = conversation_ask(&s->talk, client_string(question, "content"), stopped, e);
+    if (cJSON_GetArraySize(messages) > n) {
+        cJSON_Delete(question);
+        cJSON_Delete(answer);
+    } else {
+        cJSON_AddItemToArray(messages, question);
+        cJSON_AddItemToArray(messages, answer);
+    }
+    return rc;
+}
+
 /* A command or a message. */
 static int take_message(struct chat_session *s, const char *text, bool *stopped, err *e) {
     if (!text[strspn(text, " \t\n")]) return 0;
     if (!chat_command_is(text)) return ask_model(s, text, stopped, e);
     int rc = chat_command_run(s, text, e);
-    if (rc || !s->ask) return rc;
-    char *again = s->ask;
-    s->ask = NULL;
-    rc = ask_model(s, again, stopped, e);
-    free(again);
-    return rc;
+    if (rc || !s->again) return rc;
+    s->again = false;
+    return ask_again(s, stopped, e);
 }
 
 /* interactive: a failed turn does not end the conversation, as it ends a script. */
@@ -132,7 +145,8 @@ static int read_messages(struct chat_session *s, line_editor *ed, bool interacti
         if (message.failed)
             rc = err_set(e, ERR_TOO_LONG, "the message is longer than %d bytes", PROMPT_MAX_BYTES);
         else
-            rc = take_message(s, str_cstr(&message), &stopped, e);
+            rc = textfile_check("the message", str_cstr(&message), message.len, e);
+        if (!rc) rc = take_message(s, str_cstr(&message), &stopped, e);
         if (rc && interactive) {
             fprintf(stderr, "inferd: %s\n", e->msg);
             err_clear(e);

@@ -2,7 +2,6 @@
 #include "daemon/commands/chat_commands.h"
 
 #include "core/base/file.h"
-#include "core/base/mem.h"
 #include "daemon/commands/settings.h"
 #include "daemon/input.h"
 
@@ -124,6 +123,10 @@ static int read_file(struct chat_session *s, const char *rest, err *e) {
     if (!*rest) return err_set(e, ERR_INVALID, "expected /read FILE");
     int rc = textfile_read(rest, READ_MAX_BYTES, &text, &n, e);
     if (rc) return rc;
+    if ((rc = textfile_check(rest, text, n, e))) {
+        free(text);
+        return rc;
+    }
     str_init(&all, 4 * READ_MAX_BYTES);
     if (s->prefix) str_add(&all, s->prefix);
     str_addf(&all, "%s\n\n", text);
@@ -142,11 +145,10 @@ static int read_file(struct chat_session *s, const char *rest, err *e) {
 static int regenerate_answer(struct chat_session *s, const char *rest, err *e) {
     (void)rest;
     int n = cJSON_GetArraySize(s->talk.messages);
-    if (n < 2) return err_set(e, ERR_INVALID, "there is no answer yet");
-    const char *text = client_string(cJSON_GetArrayItem(s->talk.messages, n - 2), "content");
-    if (!text || !(s->ask = mem_strdup(text))) return err_no_memory(e);
-    cJSON_DeleteItemFromArray(s->talk.messages, n - 1);
-    cJSON_DeleteItemFromArray(s->talk.messages, n - 2);
+    const char *role = client_string(cJSON_GetArrayItem(s->talk.messages, n - 1), "role");
+    if (n < 2 || strcmp(role, "assistant") != 0)
+        return err_set(e, ERR_INVALID, "there is no answer yet");
+    s->again = true;
     return 0;
 }
 

@@ -8,7 +8,7 @@
 struct chat_session {
     struct conversation talk;
     bool ended;   /* /bye */
-    char *ask;    /* owned; a text that a command wants to send: /regen */
+    bool again;   /* /regen: the last message is to be asked again */
     char *prefix; /* owned; a text that precedes the next message: /read */
 };
 

@@ -27,6 +27,10 @@ void client_catch_interrupts(void) {
     signal(SIGPIPE, SIG_IGN);
 }
 
+void client_release_interrupts(void) {
+    signal(SIGINT, SIG_DFL);
+}
+
 void client_interrupt_calls(bool on) {
     struct sigaction act;
     sigaction(SIGINT, NULL, &act);
