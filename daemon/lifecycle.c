@@ -321,7 +321,7 @@ static int open_api(struct server *s, err *e) {
 
 /* Says that the daemon serves: to `inferd ps`, on stdout and to a supervisor. Who waits for the
  * line on stdout finds the daemon listed. */
-static void announce_ready(struct server *s) {
+static void announce_ready(struct server *s, bool own) {
     struct http_address first;
     str names, url;
     err e;
@@ -329,7 +329,7 @@ static void announce_ready(struct server *s) {
     str_init(&url, ANNOUNCED_MAX_BYTES);
     serving_names(s->serving, &names);
     if (api_get_address(s->api, 0, &first)) add_url(&first, true, &url);
-    if (run_file_open(&s->run_file, str_cstr(&url), str_cstr(&names), &e))
+    if (run_file_open(&s->run_file, str_cstr(&url), str_cstr(&names), own, &e))
         log_info("`inferd ps` does not list this daemon: %s", e.msg);
     str_clear(&url);
     add_urls(s, &url);
@@ -571,7 +571,7 @@ int lifecycle_serve(const struct config *c, const struct lifecycle_options *o, e
     if (!rc) rc = open_api(&s, e);
     if (!rc) rc = serving_start(s.serving, s.api, stop_signal_came, e);
     if (!rc && !signals_count()) {
-        announce_ready(&s);
+        announce_ready(&s, o->until_stdin_ends);
         rc = serve_requests(&s, o->until_stdin_ends, e);
         drain_requests(&s);
         if (s.hung) end_hung(&s);

@@ -17,7 +17,7 @@
 
 enum { TEXT_BYTES = 8192, PATH_BYTES = 4352, DAEMONS_MAX = 1000 };
 
-int run_file_open(struct run_file *f, const char *url, const char *models, err *e) {
+int run_file_open(struct run_file *f, const char *url, const char *models, bool own, err *e) {
     char *folder, path[PATH_BYTES], draft[PATH_BYTES];
     struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
     *f = (struct run_file){.fd = -1};
@@ -29,7 +29,8 @@ int run_file_open(struct run_file *f, const char *url, const char *models, err *
     if (!(f->path = mem_strdup(path))) return err_no_memory(e);
     f->fd = open(draft, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
     if (f->fd >= 0 && fcntl(f->fd, F_SETLK, &lock) == 0 &&
-        dprintf(f->fd, "%s\n%s\n", url, models) > 0 && rename(draft, path) == 0)
+        dprintf(f->fd, "%s\n%s\n%s", url, models, own ? "own\n" : "") > 0 &&
+        rename(draft, path) == 0)
         return 0;
     rc = err_set(e, ERR_IO, "%s: %s", path, strerror(errno));
     if (f->fd >= 0) unlink(draft);
@@ -70,11 +71,12 @@ static int add_daemon(struct run_list *list, const char *path, err *e) {
     char *models = strchr(text, '\n');
     if (!models) return 0;
     *models++ = '\0';
-    models[strcspn(models, "\n")] = '\0';
+    char *own = models + strcspn(models, "\n");
+    if (*own) *own++ = '\0';
     struct run_daemon *more = mem_resize(list->daemons, list->n + 1, sizeof *more);
     if (!more) return err_no_memory(e);
     list->daemons = more;
-    struct run_daemon d = {pid, mem_strdup(text), mem_strdup(models)};
+    struct run_daemon d = {pid, mem_strdup(text), mem_strdup(models), strcmp(own, "own\n") == 0};
     if (!d.url || !d.models) {
         rc = err_no_memory(e);
         free(d.url);

@@ -46,15 +46,18 @@ void client_forget_interrupts(void) {
     n_interrupts = 0;
 }
 
-/* The daemon of this user on the default port, else the newest one. */
+/* The daemon of this user on the default port, else one that does not end with another command,
+ * else any. */
 static int find_daemon(struct client *c, err *e) {
     struct run_list list;
-    const char *chosen = NULL;
+    const struct run_daemon *chosen = NULL;
     if (run_list_read(&list, NULL)) list.n = 0; /* nothing is known: the default address */
-    for (size_t i = 0; i < list.n; i++)
-        if (!chosen || strcmp(list.daemons[i].url, CLIENT_DEFAULT_URL) == 0)
-            chosen = list.daemons[i].url;
-    c->found = mem_strdup(chosen ? chosen : CLIENT_DEFAULT_URL);
+    for (size_t i = 0; i < list.n; i++) {
+        const struct run_daemon *d = &list.daemons[i];
+        if (!chosen || (chosen->own && !d->own) || strcmp(d->url, CLIENT_DEFAULT_URL) == 0)
+            chosen = d;
+    }
+    c->found = mem_strdup(chosen ? chosen->url : CLIENT_DEFAULT_URL);
     run_list_fini(&list);
     c->url = c->found;
     return c->found ? 0 : err_no_memory(e);

@@ -23,14 +23,15 @@ static bool daemon_serves(const struct client *c, const char *url, const char *m
     return yes;
 }
 
-/* Sets the client's url to a daemon of this user, or at the default address, that serves the model.
- * false: there is none. */
+/* Sets the client's url to a daemon of this user, or at the default address, that serves the model
+ * and does not end with another command. false: there is none. */
 static bool find_server(struct client *c, const char *model, err *e) {
     struct run_list list;
     const char *found = NULL;
     if (run_list_read(&list, e)) err_clear(e);
     for (size_t i = 0; i < list.n && !found; i++)
-        if (daemon_serves(c, list.daemons[i].url, model)) found = list.daemons[i].url;
+        if (!list.daemons[i].own && daemon_serves(c, list.daemons[i].url, model))
+            found = list.daemons[i].url;
     if (!found && daemon_serves(c, CLIENT_DEFAULT_URL, model)) found = CLIENT_DEFAULT_URL;
     char *copy = found ? mem_strdup(found) : NULL;
     run_list_fini(&list);

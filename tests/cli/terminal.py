@@ -233,8 +233,8 @@ def lost_output():
 
 def run_own():
     """A daemon of its own, that ends with the chat, even if that is killed."""
-    path = "./registry/demo/inferd-demo-q8_0.gguf"
-    t = Terminal("run", path, "--max-tokens", "4")
+    model = "demo"
+    t = Terminal("run", model, "--max-tokens", "4")
     check("run loads and talks", t.prompt(), t.out)
     daemons = os.path.join(STATE, "inferd", "run")
     check("run has a daemon", len(os.listdir(daemons)) == 1, os.listdir(daemons))
@@ -243,6 +243,10 @@ def run_own():
     t.prompt()
     t.say("Hello!")
     check("Ctrl-C does not reach the daemon", len(user_texts(saved(t, "run"))) == 1)
+    other = Terminal("run", model, "--max-tokens", "4")
+    other.prompt()
+    check("another run has a daemon of its own", len(os.listdir(daemons)) == 2, os.listdir(daemons))
+    other.end()
     os.kill(t.pid, signal.SIGKILL)
     os.waitpid(t.pid, 0)
     end = time.time() + 20

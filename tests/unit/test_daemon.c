@@ -167,7 +167,8 @@ static int write_run_file(char path[128]) {
     struct run_file own;
     setenv("XDG_STATE_HOME", folder, 1);
     unsetenv("STATE_DIRECTORY");
-    CHECK(run_file_open(&own, "http://127.0.0.1:2", "own", NULL) == 0); /* makes the folder */
+    CHECK(run_file_open(&own, "http://127.0.0.1:2", "own", false, NULL) ==
+          0); /* makes the folder */
     run_file_close(&own);
     snprintf(path, 128, "%s/inferd/run/77777", folder);
     int fd = open(path, O_CREAT | O_RDWR, 0600);
