@@ -16,6 +16,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum { PATH_BYTES = 4352, LINE_BYTES = 64 << 20, POLL_MS = 200 };
@@ -30,6 +31,8 @@ struct batch {
     struct own_daemon daemon;
     struct client client;
     bool cancelled;
+    FILE *out;
+    char *target, part[PATH_BYTES]; /* part becomes target when it is whole; "": out has no part */
 };
 
 /* ---- the daemon's folder ---- */
@@ -69,6 +72,57 @@ static void remove_folder(const char *folder, int depth) {
     rmdir(folder);
 }
 
+/* ---- the output ---- */
+
+static bool is_input(const struct batch *b, const char *path) {
+    struct stat in, st;
+    return stat(b->file, &in) == 0 && stat(path, &st) == 0 && in.st_dev == st.st_dev &&
+           in.st_ino == st.st_ino;
+}
+
+/* A regular file is written as FILE.part, anything else itself, such as /dev/stdout. */
+static int open_output(struct batch *b, err *e) {
+    struct stat st;
+    if (!b->output) {
+        b->out = stdout;
+        return 0;
+    }
+    bool exists = stat(b->output, &st) == 0;
+    const char *path = b->output;
+    if (*path && (!exists || S_ISREG(st.st_mode))) {
+        b->target = exists ? realpath(path, NULL) : mem_strdup(path); /* a link stays a link */
+        if (!b->target) return err_no_memory(e);
+        int n = snprintf(b->part, sizeof b->part, "%s.part", b->target);
+        if (n < 0 || (size_t)n >= sizeof b->part) *b->part = '\0';
+        path = *b->part ? b->part : "";
+    }
+    if (is_input(b, path) || is_input(b, b->output)) {
+        *b->part = '\0';
+        return err_set(e, ERR_INVALID, "%s has the requests: write the answers to another file",
+                       b->file);
+    }
+    if ((b->out = fopen(path, "w"))) return 0;
+    *b->part = '\0';
+    return err_set(e, ERR_IO, "cannot write %s: %s", b->output, strerror(errno));
+}
+
+/* The output is whole. */
+static int finish_output(struct batch *b, err *e) {
+    bool failed = b->out == stdout ? fflush(b->out) : fclose(b->out);
+    b->out = NULL;
+    if (!failed && *b->part) failed = rename(b->part, b->target);
+    if (failed) return err_set(e, ERR_IO, "cannot write the output: %s", strerror(errno));
+    *b->part = '\0';
+    return 0;
+}
+
+/* Removes what is not whole. */
+static void drop_output(struct batch *b) {
+    if (b->out && b->out != stdout) fclose(b->out);
+    if (*b->part) unlink(b->part);
+    free(b->target);
+}
+
 /* ---- the batch ---- */
 
 /* What the first request asks for: the batch's endpoint, and the model to load. */
@@ -77,6 +131,14 @@ static int read_first(struct batch *b, err *e) {
     size_t capacity = 0;
     FILE *f = fopen(b->file, "r");
     if (!f) return err_set(e, ERR_IO, "cannot read %s: %s", b->file, strerror(errno));
+    struct stat st;
+    if (fstat(fileno(f), &st) || !S_ISREG(st.st_mode)) {
+        fclose(f);
+        return err_set(e, ERR_INVALID,
+                       "%s is not a regular file, and is read more than once: write the requests "
+                       "to a file first",
+                       b->file);
+    }
     ssize_t n;
     do
         n = getline(&line, &capacity, f);
@@ -187,23 +249,19 @@ static int print_errors(const struct batch *b, const cJSON *batch, err *e) {
     return n ? err_set(e, ERR_INVALID, "nothing was run: %s has %d errors", b->file, n) : 0;
 }
 
-static int write_file(const struct batch *b, const cJSON *batch, const char *name, FILE *out,
-                      err *e) {
+static int write_file(const struct batch *b, const cJSON *batch, const char *name, err *e) {
     char path[128];
     const char *id = client_string(batch, name);
     if (!id) return 0;
     snprintf(path, sizeof path, "/v1/files/%s/content", id);
-    return client_download(&b->client, path, out, e);
+    return client_download(&b->client, path, b->out, e);
 }
 
 /* Writes the answers, then the requests that failed. */
-static int write_output(const struct batch *b, const cJSON *batch, err *e) {
-    FILE *out = b->output ? fopen(b->output, "w") : stdout;
-    if (!out) return err_set(e, ERR_IO, "cannot write %s: %s", b->output, strerror(errno));
-    int rc = write_file(b, batch, "output_file_id", out, e);
-    if (!rc) rc = write_file(b, batch, "error_file_id", out, e);
-    if ((out == stdout ? fflush(out) : fclose(out)) && !rc)
-        rc = err_set(e, ERR_IO, "cannot write the output: %s", strerror(errno));
+static int write_output(struct batch *b, const cJSON *batch, err *e) {
+    int rc = write_file(b, batch, "output_file_id", e);
+    if (!rc) rc = write_file(b, batch, "error_file_id", e);
+    if (!rc) rc = finish_output(b, e);
     if (rc) return rc;
     double failed = count_of(batch, "failed");
     if (b->cancelled) return err_set(e, ERR_STOPPING, "stopped: %.0f have no answer", failed);
@@ -215,6 +273,7 @@ static int write_output(const struct batch *b, const cJSON *batch, err *e) {
 static int run_batch(struct batch *b, const struct config *config, err *e) {
     cJSON *batch = NULL;
     int rc = read_first(b, e);
+    if (!rc) rc = open_output(b, e);
     if (!rc) rc = make_folder(b, config, e);
     const char *const flags[] = {"--registry",
                                  b->registry,
@@ -277,8 +336,10 @@ int cmd_batch(int argc, char **argv, err *e) {
     }
     b.file = args[0];
     client_catch_interrupts();
+    client_catch_ends();
     rc = run_batch(&b, &config, e);
     own_daemon_stop(&b.daemon);
+    drop_output(&b);
     if (*b.folder) remove_folder(b.folder, 1);
     free(b.own_model);
     free(b.endpoint);

@@ -27,6 +27,15 @@ void client_catch_interrupts(void) {
     signal(SIGPIPE, SIG_IGN);
 }
 
+void client_catch_ends(void) {
+    static const int numbers[] = {SIGTERM, SIGHUP};
+    struct sigaction act = {.sa_handler = on_interrupt, .sa_flags = SA_RESTART}, before;
+    sigemptyset(&act.sa_mask);
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+        if (sigaction(numbers[i], NULL, &before) == 0 && before.sa_handler != SIG_IGN)
+            sigaction(numbers[i], &act, NULL);
+}
+
 void client_release_interrupts(void) {
     signal(SIGINT, SIG_DFL);
 }

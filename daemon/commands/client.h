@@ -64,6 +64,9 @@ bool client_read_error(const char *text, size_t n, int status, err *e);
 /* Ctrl-C is counted from now on and no longer ends the process; SIGPIPE is ignored. No write is
  * interrupted: stdio would lose the text. */
 void client_catch_interrupts(void);
+/* SIGTERM and SIGHUP (unless ignored) count as Ctrl-C, for a command that leaves something to
+ * remove or to write. */
+void client_catch_ends(void);
 void client_release_interrupts(void); /* Ctrl-C ends the process again */
 /* Does Ctrl-C interrupt system calls? For the time of a read that may wait for ever. */
 void client_interrupt_calls(bool on);

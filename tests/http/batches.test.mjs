@@ -10,6 +10,7 @@ import {
   readFileSync,
   rmSync,
   statSync,
+  symlinkSync,
   truncateSync,
   writeFileSync,
 } from "node:fs";
@@ -501,22 +502,59 @@ test("inferd batch answers a file without a server, and leaves nothing else", as
   assert.equal(bad.status, 1);
   assert.match(bad.stderr, /cli.jsonl:2: .*JSON[^]*cli.jsonl:3: .*duplicate[^]*nothing was run/);
   assert.equal(run(join(server.folder, "none.jsonl")).status, 1);
-  // Ctrl-C: what was answered is written, the rest is named.
-  writeFileSync(file, jsonl(lines(500, { max_tokens: 200, ignore_eos: true })));
-  const child = spawn(binary, command(file, "-o", out), { env, stdio: "ignore" });
-  const ended = new Promise((resolve) => child.on("exit", resolve));
   const folders = () => readdirSync(join(state, "inferd")).filter((n) => n.startsWith("batch-"));
-  for (const end = Date.now() + 60000 * patience; Date.now() < end; await new Promise((r) => setTimeout(r, 20))) {
-    const [name] = existsSync(join(state, "inferd")) ? folders() : [];
-    const db = name && join(state, "inferd", name, "registry.db");
-    const count = "SELECT count(*) FROM batch_lines WHERE state > 0";
-    if (db && existsSync(db + ".files") && Number(spawnSync("sqlite3", [db, count], { encoding: "utf8" }).stdout) > 1)
-      break;
+  // Ctrl-C, or another end: what was answered is written, the rest is named.
+  writeFileSync(file, jsonl(lines(500, { max_tokens: 200, ignore_eos: true })));
+  for (const signal of ["SIGINT", "SIGTERM"]) {
+    const child = spawn(binary, command(file, "-o", out), { env, stdio: "ignore" });
+    const ended = new Promise((resolve) => child.on("exit", resolve));
+    for (const end = Date.now() + 60000 * patience; Date.now() < end; await new Promise((r) => setTimeout(r, 20))) {
+      const [name] = existsSync(join(state, "inferd")) ? folders() : [];
+      const db = name && join(state, "inferd", name, "registry.db");
+      const count = "SELECT count(*) FROM batch_lines WHERE state > 0";
+      if (db && existsSync(db + ".files") && Number(spawnSync("sqlite3", [db, count], { encoding: "utf8" }).stdout) > 1)
+        break;
+    }
+    child.kill(signal);
+    assert.equal(await ended, 1);
+    const cut = readFileSync(out, "utf8").trim().split("\n").map(JSON.parse);
+    assert.equal(new Set(cut.map((o) => o.custom_id)).size, 500);
+    assert.ok(cut[0].response && cut.at(-1).error.code === "batch_cancelled");
+    assert.deepEqual(folders(), []);
+    writeFileSync(out, "");
   }
-  child.kill("SIGINT");
-  assert.equal(await ended, 1);
-  const cut = readFileSync(out, "utf8").trim().split("\n").map(JSON.parse);
-  assert.equal(new Set(cut.map((o) => o.custom_id)).size, 500);
-  assert.ok(cut[0].response && cut.at(-1).error.code === "batch_cancelled");
-  assert.deepEqual(folders(), []);
+});
+
+test("inferd batch knows before it begins where its answers go, and changes that file last", () => {
+  const state = join(server.folder, "outputs");
+  mkdirSync(state);
+  const run = (...args) =>
+    spawnSync(binary, ["batch", ...args, "--registry", join(server.folder, "registry.db")], {
+      encoding: "utf8",
+      env: { ...process.env, XDG_STATE_HOME: state },
+    });
+  const [file, link, out, pipe] = ["in.jsonl", "link.jsonl", "old.jsonl", "pipe"].map((n) => join(state, n));
+  const text = jsonl(lines(2));
+  writeFileSync(file, text);
+  symlinkSync(file, link);
+  // No daemon is started for these: the model does not exist.
+  const refused = [
+    [/cannot write .*none.out: No such file/, [file, "-o", join(state, "none", "out")]],
+    [/cannot write .*: Is a directory/, [file, "-o", state]],
+    [/in.jsonl has the requests/, [file, "-o", file]],
+    [/in.jsonl has the requests/, [file, "-o", link]],
+  ];
+  for (const [why, args] of refused) {
+    const done = run(...args, "--model", "none");
+    assert.equal(done.status, 1);
+    assert.match(done.stderr, why);
+  }
+  assert.equal(readFileSync(file, "utf8"), text);
+  writeFileSync(out, "old");
+  assert.match(run(file, "-o", out, "--model", "none").stderr, /no model is named none/);
+  assert.equal(readFileSync(out, "utf8"), "old");
+  execFileSync("mkfifo", [pipe]);
+  const piped = spawnSync("sh", ["-c", `"$0" batch "$1" <>"$1"`, binary, pipe], { encoding: "utf8" });
+  assert.match(piped.stderr, /pipe is not a regular file/);
+  assert.deepEqual(readdirSync(state).sort(), ["in.jsonl", "inferd", "link.jsonl", "old.jsonl", "pipe"]);
 });
