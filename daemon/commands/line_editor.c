@@ -1,6 +1,6 @@
-/* line_editor.c - libedit's native interface. The characters are read here, so that Ctrl-C, a
- * change of the window's size and a paste (bracketed: it comes as one piece between two marks) are
- * ours to handle. */
+/* line_editor.c - libedit's native interface. The characters are read here, so that Ctrl-C, Ctrl-Z,
+ * a change of the window's size and a paste (bracketed: it comes as one piece between two marks)
+ * are ours to handle. */
 #include "daemon/commands/line_editor.h"
 
 #include "core/base/mem.h"
@@ -26,7 +26,11 @@ enum { HISTORY_LINES = 1000, REMEMBERED_BYTES = 4096, POLL_MS = 200, PASTE_MAX_B
 #define PASTE_BEGIN "\033[200~"
 #define PASTE_END   "\033[201~"
 
-static volatile sig_atomic_t resized;
+/* Signals by which the process leaves the terminal to others. */
+static const int leaving[] = {SIGTSTP, SIGQUIT, SIGTERM, SIGHUP};
+enum { N_LEAVING = sizeof leaving / sizeof *leaving };
+
+static volatile sig_atomic_t resized, leaves; /* leaves: by this signal; 0: it stays */
 
 struct line_editor {
     struct line_editor_config config;
@@ -36,11 +40,16 @@ struct line_editor {
     int keys;   /* where a terminal's characters are read */
     char *line; /* of getline */
     size_t capacity;
+    struct sigaction before[N_LEAVING]; /* while the terminal is ours: what was set before */
 };
 
 static void on_resize(int number) {
     (void)number;
     resized = 1;
+}
+
+static void on_leaving(int number) {
+    leaves = number;
 }
 
 static line_editor *editor_of(EditLine *el) {
@@ -51,6 +60,39 @@ static line_editor *editor_of(EditLine *el) {
 
 static char *prompt_of(EditLine *el) {
     return (char *)(uintptr_t)editor_of(el)->prompt;
+}
+
+/* ---- the terminal's modes ---- */
+
+static void take_terminal(line_editor *ed) {
+    struct sigaction act = {.sa_handler = on_leaving, .sa_flags = SA_RESTART};
+    sigemptyset(&act.sa_mask);
+    for (int i = 0; i < N_LEAVING; i++)
+        if (sigaction(leaving[i], NULL, &ed->before[i]) == 0 && ed->before[i].sa_handler != SIG_IGN)
+            sigaction(leaving[i], &act, NULL);
+    /* Before the prompt: a Ctrl-D that arrives in line mode would be turned into an end of file and
+     * lost. */
+    el_set(ed->el, EL_PREP_TERM, 1);
+    fputs(PASTE_ON, stdout);
+    fflush(stdout);
+}
+
+static void give_terminal(line_editor *ed) {
+    fputs(PASTE_OFF, stdout);
+    fflush(stdout);
+    el_set(ed->el, EL_PREP_TERM, 0);
+    for (int i = 0; i < N_LEAVING; i++)
+        sigaction(leaving[i], &ed->before[i], NULL);
+}
+
+/* Stops or ends as the signal wants it. After a stop the line appears again. */
+static void leave_terminal(line_editor *ed) {
+    int number = leaves;
+    leaves = 0;
+    give_terminal(ed);
+    raise(number);
+    take_terminal(ed);
+    el_set(ed->el, EL_REFRESH);
 }
 
 /* ---- characters ---- */
@@ -66,10 +108,11 @@ static int open_keys(void) {
 
 /* One byte: 1; 0 at the end; -1 if Ctrl-C was pressed or reading fails. */
 static int read_byte(EditLine *el, char *out) {
-    const line_editor *ed = editor_of(el);
+    line_editor *ed = editor_of(el);
     struct pollfd p = {.fd = STDIN_FILENO, .events = POLLIN};
     for (;;) {
         if (ed->config.interrupted()) return -1;
+        if (leaves) leave_terminal(ed);
         if (resized) {
             resized = 0;
             el_resize(el);
@@ -99,21 +142,22 @@ static int read_char(EditLine *el, wchar_t *out) {
 
 /* ---- keys ---- */
 
-/* After PASTE_BEGIN: inserts what comes until PASTE_END. Carriage returns are what terminals send
- * for line ends. */
+/* After PASTE_BEGIN: inserts what comes until PASTE_END, nothing of what is too long. Carriage
+ * returns are what terminals send for line ends. */
 static unsigned char on_paste(EditLine *el, int key) {
     static const size_t end_bytes = sizeof PASTE_END - 1;
     str text;
     char c;
-    bool whole = false;
+    size_t matched = 0; /* bytes of PASTE_END, whose first one is not in its rest */
     (void)key;
     str_init(&text, PASTE_MAX_BYTES);
-    while (!whole && !text.failed && read_byte(el, &c) > 0) {
-        str_add_char(&text, c == '\r' ? '\n' : c);
-        whole = text.len >= end_bytes && !strcmp(text.data + text.len - end_bytes, PASTE_END);
+    while (matched < end_bytes && read_byte(el, &c) > 0) {
+        matched = c == PASTE_END[matched] ? matched + 1 : c == PASTE_END[0];
+        if (c) str_add_char(&text, c == '\r' ? '\n' : c);
     }
+    bool whole = matched == end_bytes && !text.failed;
     if (whole) text.data[text.len - end_bytes] = '\0';
-    int rc = whole && *str_cstr(&text) ? el_insertstr(el, str_cstr(&text)) : 0;
+    int rc = !whole || (*str_cstr(&text) && el_insertstr(el, str_cstr(&text)));
     str_fini(&text);
     return rc ? CC_REFRESH_BEEP : CC_REFRESH;
 }
@@ -226,13 +270,9 @@ static void remember_line(line_editor *ed, const char *line) {
 
 static enum line_result edit_line(line_editor *ed, str *line) {
     int n = 0;
-    /* Before the prompt: a Ctrl-D that arrives in line mode would be turned into an end of file and
-     * lost. */
-    el_set(ed->el, EL_PREP_TERM, 1);
-    fputs(PASTE_ON, stdout);
-    fflush(stdout);
+    take_terminal(ed);
     const char *text = el_gets(ed->el, &n);
-    fputs(PASTE_OFF, stdout);
+    give_terminal(ed);
     if (!text || n <= 0) putchar('\n');
     fflush(stdout);
     if (ed->config.interrupted()) return LINE_INTERRUPTED; /* what was typed is forgotten */

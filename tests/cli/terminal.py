@@ -17,13 +17,13 @@ def check(name, condition, why=""):
 
 
 class Terminal:
-    def __init__(self, *args, **env):
+    def __init__(self, *args, program=BINARY, **env):
         self.out = ""
         self.pid, self.fd = pty.fork()
         if self.pid == 0:
             fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 200, 0, 0))
             os.environ.update({"TERM": "xterm", "LC_ALL": "C.UTF-8", "XDG_STATE_HOME": STATE, **env})
-            os.execv(BINARY, [BINARY, *args])
+            os.execv(program, [program, *args])
 
     def read(self, seconds):
         if select.select([self.fd], [], [], seconds)[0]:
@@ -52,6 +52,14 @@ class Terminal:
 
     def send(self, text):
         os.write(self.fd, text.encode())
+
+    def send_long(self, text, seconds=LIMIT_S):
+        """Reads meanwhile, so that neither side waits for the other."""
+        rest, end = text.encode(), time.time() + seconds
+        while rest and time.time() < end:
+            self.read(0)
+            if select.select([], [self.fd], [], 0.1)[1]:
+                rest = rest[os.write(self.fd, rest[:1024]):]
 
     def say(self, text):
         self.send(text + "\r")
@@ -130,6 +138,36 @@ def keys_and_lines():
     t.send("\x03")  # drops what was typed behind it
     check("Ctrl-C leaves the search", t.prompt(), t.out)
     check("and Ctrl-D the program", t.end() == 0)
+
+
+def long_paste():
+    t = Terminal("chat", "--url", URL, "--max-tokens", "1")
+    t.prompt()
+    t.send_long("\x1b[200~" + "not typed\r" * 110000 + "\x1b[201~")
+    t.say("typed")
+    texts = user_texts(saved(t, "paste"))
+    check("of a paste that is too long nothing is taken", texts == ["typed"], texts[:3])
+    t.end()
+
+
+def other_keys_of_the_terminal():
+    """Ctrl-Z and Ctrl-\\ give the terminal back as it was; after fg the line is there again."""
+    script = 'ulimit -c 0; "$0" "$@"; stty -a; echo was stopped; fg; stty -a; echo was ended'
+    t = Terminal("-m", "-c", script, BINARY, "chat", "--url", URL, "--max-tokens", "1", program="/bin/sh")
+    t.prompt()
+    t.send("Hel")
+    t.until("Hel")
+    t.send("\x1a")
+    modes = t.until(r"speed .*was stopped")
+    check("Ctrl-Z restores the terminal", re.search(r" icanon .* echo ", modes, re.S), modes)
+    check("fg shows the line again", t.until(r">>> (\x1b\[[0-9;]*[A-Za-z])*Hel"), t.out)
+    t.say("lo!")
+    texts = user_texts(saved(t, "continued"))
+    check("and goes on with it", texts == ["Hello!"], texts)
+    t.send("\x1c")
+    modes = t.until(r"speed .*was ended")
+    check("Ctrl-\\ restores the terminal", re.search(r" icanon .* echo ", modes, re.S), modes)
+    t.end("")
 
 
 def history_is_bounded():
@@ -256,6 +294,8 @@ def run_own():
 
 
 keys_and_lines()
+long_paste()
+other_keys_of_the_terminal()
 history_is_bounded()
 commands()
 lost_output()
