@@ -5,11 +5,14 @@
 #include "daemon/commands/commands.h"
 #include "daemon/commands/windows.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 struct imatrix_command {
     const char *file, *out;
@@ -25,6 +28,30 @@ static uint64_t count_unused(const imatrix *m) {
             n += entry->counts[k] == 0;
     }
     return n;
+}
+
+/* Before hours are spent: can the matrix be written, and does it replace another one at most? */
+static int check_out(const char *path, err *e) {
+    struct stat st;
+    imatrix *old = NULL;
+    if (stat(path, &st) == 0) {
+        bool replaceable =
+            S_ISREG(st.st_mode) && (st.st_size == 0 || imatrix_open(path, &old, NULL) == 0);
+        imatrix_free(old);
+        if (!replaceable)
+            return err_set(e, ERR_EXISTS,
+                           "%s exists and is no importance matrix: choose another name", path);
+    }
+    const char *slash = strrchr(path, '/');
+    char *folder = slash ? mem_strdup(path) : NULL;
+    if (slash && !folder) return err_no_memory(e);
+    if (slash) folder[slash - path + 1] = '\0';
+    int rc =
+        *path && access(slash ? folder : ".", W_OK) == 0
+            ? 0
+            : err_set(e, ERR_IO, "%s: cannot write: %s", path, strerror(*path ? errno : ENOENT));
+    free(folder);
+    return rc;
 }
 
 static int collect(struct instrument *in, const struct imatrix_command *c, imatrix *m, err *e) {
@@ -52,8 +79,10 @@ static int collect(struct instrument *in, const struct imatrix_command *c, imatr
 
 static int run_imatrix(struct instrument *in, const struct imatrix_command *c, err *e) {
     if (!c->out) return err_set(e, ERR_INVALID, "--out FILE is missing");
+    int rc = check_out(c->out, e);
+    if (rc) return rc;
     imatrix *m = imatrix_new();
-    int rc = m ? collect(in, c, m, e) : err_no_memory(e);
+    rc = m ? collect(in, c, m, e) : err_no_memory(e);
     imatrix_free(m);
     return rc;
 }
