@@ -64,13 +64,18 @@ int config_models_path(const struct config *c, char **path, err *e) {
 
 /* Creates the folders of path. false: errno tells why. */
 static bool make_folders(char *path) {
+    int refused = 0; /* perhaps because the folder exists */
     for (char *slash = path + 1; (slash = strchr(slash, '/')); slash++) {
         *slash = '\0';
-        bool ok = mkdir(path, 0700) == 0 || errno == EEXIST || errno == EROFS || errno == EACCES;
+        bool ok = mkdir(path, 0700) == 0 || errno == EEXIST;
         *slash = '/';
-        if (!ok) return false;
+        if (ok) continue;
+        if (errno != EROFS && errno != EACCES) break;
+        refused = errno;
     }
-    return mkdir(path, 0700) == 0 || errno == EEXIST;
+    if (mkdir(path, 0700) == 0 || errno == EEXIST) return true;
+    if (errno == ENOENT && refused) errno = refused;
+    return false;
 }
 
 int config_state_folder(const char *name, char **path, err *e) {
@@ -89,7 +94,8 @@ int config_state_folder(const char *name, char **path, err *e) {
     str_fini(&s);
     if (!rc && !*path) rc = err_no_memory(e);
     if (!rc && !make_folders(*path)) {
-        rc = err_set(e, ERR_IO, "%s: %s", *path, strerror(errno));
+        rc = err_set(e, ERR_IO, "cannot create %s: %s (XDG_STATE_HOME names another folder for it)",
+                     *path, strerror(errno));
         free(*path);
         *path = NULL;
     }
