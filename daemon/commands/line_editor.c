@@ -10,6 +10,7 @@
 #include <fcntl.h>
 #include <histedit.h>
 #include <langinfo.h>
+#include <limits.h>
 #include <locale.h>
 #include <poll.h>
 #include <signal.h>
@@ -95,6 +96,30 @@ static void leave_terminal(line_editor *ed) {
     el_set(ed->el, EL_REFRESH);
 }
 
+#define CLEAR_BELOW "\r\033[J"
+
+/* libedit keeps the cursor's place in a window of another size, and writes there beyond the memory
+ * of a smaller one: the line is taken away meanwhile, so that the place is the first one. */
+static void resize_window(line_editor *ed) {
+    const LineInfoW *line = el_wline(ed->el);
+    const char *prompt = ed->prompt;
+    size_t n = (size_t)(line->lastchar - line->buffer), at = (size_t)(line->cursor - line->buffer);
+    wchar_t *text = n < INT_MAX ? mem_new(n + 1, sizeof *text) : NULL;
+    if (!text) return; /* the size stays as it was */
+    memcpy(text, line->buffer, n * sizeof *text);
+    el_cursor(ed->el, (int)(n - at));
+    el_deletestr(ed->el, (int)n);
+    ed->prompt = "";
+    el_set(ed->el, EL_REFRESH);
+    el_resize(ed->el);
+    fputs(CLEAR_BELOW, stdout);
+    ed->prompt = prompt;
+    el_winsertstr(ed->el, text);
+    el_cursor(ed->el, (int)at - (int)n);
+    el_set(ed->el, EL_REFRESH);
+    free(text);
+}
+
 /* ---- characters ---- */
 
 /* The terminal of standard input, opened again: Ctrl-C drops what was typed, perhaps between poll
@@ -115,7 +140,7 @@ static int read_byte(EditLine *el, char *out) {
         if (leaves) leave_terminal(ed);
         if (resized) {
             resized = 0;
-            el_resize(el);
+            resize_window(ed);
         }
         int ready = poll(&p, 1, POLL_MS);
         if (ready == 0 || (ready < 0 && errno == EINTR)) continue;

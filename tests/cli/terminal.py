@@ -16,12 +16,16 @@ def check(name, condition, why=""):
     print(f"ok   {name}" if condition else f"FAIL {name}: {why!r}", flush=True)
 
 
+def set_size(fd, rows, columns):
+    fcntl.ioctl(fd, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+
+
 class Terminal:
     def __init__(self, *args, program=BINARY, **env):
         self.out = ""
         self.pid, self.fd = pty.fork()
         if self.pid == 0:
-            fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 200, 0, 0))
+            set_size(0, 24, 200)
             os.environ.update({"TERM": "xterm", "LC_ALL": "C.UTF-8", "XDG_STATE_HOME": STATE, **env})
             os.execv(program, [program, *args])
 
@@ -170,6 +174,22 @@ def other_keys_of_the_terminal():
     t.end("")
 
 
+def window_changes():
+    t = Terminal("chat", "--url", URL, "--max-tokens", "1")
+    t.prompt()
+    text = "the quick brown fox jumps over the lazy dog"
+    t.send(text)
+    t.until("lazy dog")
+    for rows, columns in (24, 60), (5, 7), (24, 4), (2, 2), (24, 200):
+        set_size(t.fd, rows, columns)
+        t.until(r"\r\x1b\[J", 5)
+        t.send(" and more")
+    t.say("")
+    texts = user_texts(saved(t, "window"))
+    check("a line is kept while the window changes", texts == [text + 5 * " and more"], texts)
+    check("and the program ends well", t.end() == 0)
+
+
 def history_is_bounded():
     t = Terminal("chat", "--url", URL, "--max-tokens", "1")
     t.prompt()
@@ -296,6 +316,7 @@ def run_own():
 keys_and_lines()
 long_paste()
 other_keys_of_the_terminal()
+window_changes()
 history_is_bounded()
 commands()
 lost_output()
