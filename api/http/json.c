@@ -15,6 +15,7 @@ int json_parse(const char *text, size_t n, cJSON **out, err *e) {
     static const struct json_rules rules = {.subject = "the request body is ",
                                             .max_depth = JSON_MAX_DEPTH,
                                             .max_values = JSON_MAX_VALUES,
+                                            .byte_order_mark = true, /* editors' and shells' */
                                             .sets_param = true};
     return json_decode(text, n, &rules, out, e);
 }

@@ -16,11 +16,11 @@
 
 enum { JSON_MAX_DEPTH = 64, JSON_MAX_VALUES = 512 * 1024 };
 
-/* Parses text[0..n) strictly by RFC 8259: one value, valid UTF-8, paired surrogates, no duplicate
- * keys, at most JSON_MAX_DEPTH nested objects and arrays, up to JSON_MAX_VALUES values (which
- * bounds the memory of a body). U+0000 in a string becomes TEXT_NUL. Two things that the RFC allows
- * are refused: U+0000 in a key, and numbers outside the range of a double. ERR_FORMAT names the
- * byte. The caller frees with cJSON_Delete. */
+/* Parses text[0..n) strictly by RFC 8259: one value, after a byte order mark if there is one, valid
+ * UTF-8, paired surrogates, no duplicate keys, at most JSON_MAX_DEPTH nested objects and arrays, up
+ * to JSON_MAX_VALUES values (which bounds the memory of a body). U+0000 in a string becomes
+ * TEXT_NUL. Two things that the RFC allows are refused: U+0000 in a key, and numbers outside the
+ * range of a double. ERR_FORMAT names the byte. The caller frees with cJSON_Delete. */
 int json_parse(const char *text, size_t n, cJSON **out, err *e);
 
 /* v as an exact int64: integer literals beyond 2^53 keep their digits. false: not a number, a

@@ -154,6 +154,8 @@ test("broken JSON, wrong types, paths and methods", async () => {
     '{"model":"x"} x',
   ])
     await expectError(await post(server, "/v1/chat/completions", body), 400);
+  const marked = "\ufeff" + JSON.stringify({ messages: user("Hi."), max_tokens: 1 });
+  assert.equal((await post(server, "/v1/chat/completions", marked)).status, 200, "a byte order mark");
   const bytes = Buffer.from([0x7b, 0x22, 0xff, 0x22, 0x3a, 0x31, 0x7d]);
   await expectError(
     await fetch(server.url + "/v1/chat/completions", {
