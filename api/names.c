@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 _Static_assert((int)API_MODEL_ID_BYTES == (int)REGISTRY_NAME_BYTES, "names fit");
 
@@ -57,6 +58,8 @@ static int find_name(struct request *r, const char *name, char id[API_MODEL_ID_B
     int rc = registry_open(file, &g, e);
     /* A name that had a preset must not be served without it. */
     if (rc == ERR_NOMEM || (rc && r->model && !is_own(r->model, name))) return rc;
+    if (rc && r->model) return 0;
+    if (rc && access(file, F_OK) == 0) return rc; /* it may know the name */
     if (rc) return keep_own(r, name, e);
     rc = look_up(g, name, &row, e);
     registry_close(g);

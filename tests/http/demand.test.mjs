@@ -1,7 +1,7 @@
 // Models on demand: requests load the model that they name, in a budget of memory for one; what nothing uses leaves.
 import assert from "node:assert/strict";
 import { execFile, execFileSync } from "node:child_process";
-import { closeSync, copyFileSync, openSync, writeFileSync, writeSync } from "node:fs";
+import { closeSync, copyFileSync, mkdirSync, openSync, renameSync, rmdirSync, writeFileSync, writeSync } from "node:fs";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
 import { promisify } from "node:util";
@@ -239,6 +239,22 @@ test("models of the key model stay; an administrator may still unload them", asy
   await act("beta", "load");
   await until(async () => !(await loaded(server, "beta")), "keep-alive 0 ends");
   assert.equal(await left(server, "beta", "keep_alive"), 1);
+});
+
+test("a registry that cannot be read for a while makes no model unknown", async (t) => {
+  const server = await start([]);
+  t.after(() => server.stop());
+  const at = join(server.folder, "registry.db");
+  const ask = async (model) => (await post(server, "/v1/chat/completions", short(model))).status;
+  assert.equal(await ask("alpha"), 200);
+  renameSync(at, `${at}.away`);
+  mkdirSync(at);
+  assert.equal(await ask("beta"), 500, "not 404, which clients take as final");
+  assert.equal(await ask("alpha"), 200, "what is loaded is served");
+  rmdirSync(at);
+  renameSync(`${at}.away`, at);
+  assert.equal(await ask("beta"), 200);
+  assert.equal(await ask("nobody"), 404);
 });
 
 test("a stream that was kept for its client and is over does not keep its model", async (t) => {
