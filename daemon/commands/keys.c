@@ -156,6 +156,8 @@ static int apply_options(const struct keys_command *c, int64_t now_s, struct reg
     if (c->models && strlen(c->models) >= sizeof k->models)
         return err_set(e, ERR_INVALID, "--models: the list is longer than %d bytes",
                        KEY_MODELS_BYTES - 1);
+    if (c->models && !*c->models)
+        return err_set(e, ERR_INVALID, "--models: no name is given; all: every model");
     if (c->label && strlen(c->label) >= sizeof k->label)
         return err_set(e, ERR_INVALID, "--label: the text is longer than %d bytes",
                        KEY_LABEL_BYTES - 1);

@@ -269,6 +269,8 @@ test("what is wrong is said by name", () => {
     [["add", "x".repeat(65)], /a key's name has/],
     [["add", "alice"], /a key named alice exists: rotate it, or choose another name/],
     [["add", "n", "--scopes", "infer,root"], /--scopes: "root" is none of infer, embed, admin and metrics/],
+    [["add", "n", "--models", ""], /--models: no name is given; all: every model/],
+    [["limit", "alice", "--models", ""], /--models: no name is given/],
     [["add", "n", "--models", "a,,b"], /models: "" is not a model's name/],
     [["add", "n", "--models", "a,"], /models: a name is missing at the end/],
     [["add", "n", "--expires", "5y"], /--expires: "5y" is not a time such as 30d/],
