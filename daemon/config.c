@@ -713,7 +713,8 @@ int config_load(struct config *c, const char *path, str *problems, err *e) {
     int rc = begin_file(c, path, e);
     if (!rc) rc = textfile_read(path, FILE_MAX_BYTES, &text, &n, e);
     if (rc) return rc;
-    for (char *line = text, *end = text + n, *next; line < end; line = next) {
+    const size_t bom = strncmp(text, "\xef\xbb\xbf", 3) == 0 ? 3 : 0; /* of some editors */
+    for (char *line = text + bom, *end = text + n, *next; line < end; line = next) {
         char *newline = memchr(line, '\n', (size_t)(end - line));
         next = newline ? newline + 1 : end;
         if (newline) *newline = '\0';

@@ -121,6 +121,9 @@ static void test_file(void) {
     CHECK_STR(c.api_key_file, "");
     CHECK(c.max_body_bytes == 3u << 20 && c.max_header_bytes == 64u << 10);
     config_fini(&c);
+    static const char marked[] = "\xef\xbb\xbfport = 1\r\n";
+    CHECK(load(&c, marked, sizeof marked - 1, said, sizeof said) == 0 && c.port == 1);
+    config_fini(&c);
     CHECK(load(&c, "", 0, said, sizeof said) == 0);
     config_fini(&c);
 }
