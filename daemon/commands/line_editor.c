@@ -160,8 +160,10 @@ static int read_char(EditLine *el, wchar_t *out) {
         mbstate_t state;
         memset(&state, 0, sizeof state);
         size_t used = mbrtowc(out, bytes, n, &state);
-        if (used <= n) return 1;
-        if (used == (size_t)-1 || n == sizeof bytes) n = 0; /* malformed: dropped */
+        if (used && used <= n) return 1;
+        /* Malformed, or a NUL, which a Ctrl-D becomes that was typed during an answer, and which
+         * libedit takes for the key that quotes the next one: dropped. */
+        if (!used || used == (size_t)-1 || n == sizeof bytes) n = 0;
     }
 }
 

@@ -141,6 +141,8 @@ def keys_and_lines():
     check("Ctrl-R finds a line", t.until("a long story about"), t.out)
     t.send("\x03")  # drops what was typed behind it
     check("Ctrl-C leaves the search", t.prompt(), t.out)
+    t.send("\x00")  # what a terminal makes of a Ctrl-D during an answer
+    t.read(0.3)  # nothing comes; it is read before the next key
     check("and Ctrl-D the program", t.end() == 0)
 
 
