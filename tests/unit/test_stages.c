@@ -90,6 +90,17 @@ static void test_hello(void) {
     CHECK(hello_read_head(bytes, &n, &e) == ERR_FORMAT);
 }
 
+/* It would disagree with itself. */
+static void test_repeated_fact(void) {
+    struct hello h = example(), got;
+    uint8_t bytes[HELLO_HEAD_BYTES + HELLO_MAX_BYTES];
+    size_t n = hello_write(&h, bytes) - HELLO_HEAD_BYTES;
+    CHECK(read_copy(bytes + HELLO_HEAD_BYTES, n, &got) == 0);
+    snprintf(h.facts[1].name, sizeof h.facts[1].name, "%s", h.facts[0].name);
+    n = hello_write(&h, bytes) - HELLO_HEAD_BYTES;
+    CHECK(read_copy(bytes + HELLO_HEAD_BYTES, n, &got) == ERR_FORMAT);
+}
+
 static void test_facts(void) {
     const struct hello a = example();
     struct hello b = a;
@@ -602,6 +613,7 @@ static void test_identity(void) {
 int main(void) {
     CHECK(mkdtemp(folder) != NULL);
     RUN(test_hello);
+    RUN(test_repeated_fact);
     RUN(test_facts);
     RUN(test_links);
     RUN(test_too_large);

@@ -112,6 +112,19 @@ int hello_read_head(const uint8_t head[HELLO_HEAD_BYTES], uint32_t *n, err *e) {
                    HELLO_MAX_BYTES);
 }
 
+static const char *value_of(const struct hello *h, const char *name) {
+    for (uint32_t i = 0; i < h->n_facts; i++)
+        if (strcmp(h->facts[i].name, name) == 0) return h->facts[i].value;
+    return NULL;
+}
+
+/* Is a fact said twice? */
+static bool repeats(const struct hello *h) {
+    for (uint32_t i = 0; i < h->n_facts; i++)
+        if (value_of(h, h->facts[i].name) != h->facts[i].value) return true;
+    return false;
+}
+
 int hello_read(const uint8_t *body, uint32_t n, struct hello *out, err *e) {
     struct cursor c = {body, n, false};
     memset(out, 0, sizeof *out);
@@ -131,14 +144,8 @@ int hello_read(const uint8_t *body, uint32_t n, struct hello *out, err *e) {
     for (uint32_t i = 0; i < out->n; i++)
         take_text(&c, out->addresses[i], sizeof out->addresses[i]);
     take_text(&c, out->refusal, sizeof out->refusal);
-    if (!c.failed && !c.left) return 0;
+    if (!c.failed && !c.left && !repeats(out)) return 0;
     return err_set(e, ERR_FORMAT, "its first message is damaged");
-}
-
-static const char *value_of(const struct hello *h, const char *name) {
-    for (uint32_t i = 0; i < h->n_facts; i++)
-        if (strcmp(h->facts[i].name, name) == 0) return h->facts[i].value;
-    return NULL;
 }
 
 /* The first fact of a that b has not, or has otherwise. */
