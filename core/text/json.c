@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_NUMBER_BYTES = 511, PATH_BYTES = 160, KEY_BYTES = 40, MARK_BYTES = 3 };
+enum { MAX_NUMBER_BYTES = 511, PATH_BYTES = 160, KEY_BYTES = 40 };
 
 /* Where the value that is being read stands in its object or array. */
 struct place {
@@ -125,12 +125,6 @@ static bool skip_word(struct reader *r, const char *word) {
     if ((size_t)(r->end - r->p) < n || memcmp(r->p, word, n) != 0) return false;
     r->p += n;
     return true;
-}
-
-/* Editors of some systems put this in front of a text. */
-static bool at_mark(const struct reader *r) {
-    return r->p == r->start && r->end - r->p >= MARK_BYTES &&
-           memcmp(r->p, "\xef\xbb\xbf", MARK_BYTES) == 0;
 }
 
 /* ---- strings ---- */
@@ -370,7 +364,7 @@ static cJSON *parse_word(struct reader *r) {
     else if (skip_word(r, "null"))
         item = cJSON_CreateNull();
     else
-        return refuse_text(r, at_mark(r) ? "a byte order mark" : "unexpected character");
+        return refuse_text(r, "unexpected character");
     return item ? item : fail_memory(r);
 }
 
@@ -405,7 +399,7 @@ int json_decode(const char *text, size_t n, const struct json_rules *rules, cJSO
     *out = NULL;
     r.end = text + utf8_valid_prefix(text, n);
     r.cut = r.end < text + n;
-    if (rules->byte_order_mark && at_mark(&r)) r.p += MARK_BYTES;
+    if (rules->byte_order_mark) skip_word(&r, "\xef\xbb\xbf");
     cJSON *v = parse_value(&r, 0);
     if (!v) return r.e->code;
     skip_space(&r);
