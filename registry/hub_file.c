@@ -17,6 +17,7 @@
 enum {
     CHUNK_BYTES = 1 << 20,
     PROGRESS_BYTES = 1 << 20, /* a try that received this much made progress */
+    MOST_RESTARTS = 3,        /* from the first byte, for ranges that the server does not send */
     ID_MAX = 128,
     SUFFIX_MAX = 16
 };
@@ -171,6 +172,7 @@ static int part_fill(struct part *p, err *e) {
     const struct hub_download *d = p->d;
     struct hub_retry retry = {0};
     struct hub_reply reply;
+    uint32_t n_restarts = 0;
     int rc = 0;
     while (!rc && p->done < d->file->size_bytes) {
         const struct hub_request rq = {.path = d->url_path,
@@ -186,7 +188,8 @@ static int part_fill(struct part *p, err *e) {
                          (unsigned long long)p->done, (unsigned long long)d->file->size_bytes);
             reply.transient = true;
         }
-        if (rc && before && (reply.status == 416 || p->misplaced)) { /* again from the start */
+        if (rc && before && (reply.status == 416 || p->misplaced) && n_restarts < MOST_RESTARTS) {
+            n_restarts++;
             rc = part_empty(p, e);
             continue;
         }
