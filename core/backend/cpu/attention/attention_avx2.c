@@ -64,6 +64,15 @@ ALWAYS_INLINE vf vf_set1_f16(const uint16_t *p) {
     return _mm256_cvtph_ps(_mm_set1_epi16((short)*p));
 }
 
+/* Intel's unpack works within halves. */
+ALWAYS_INLINE vf vf_zip_low(vf a, vf b) {
+    return _mm256_permute2f128_ps(_mm256_unpacklo_ps(a, b), _mm256_unpackhi_ps(a, b), 0x20);
+}
+
+ALWAYS_INLINE vf vf_zip_high(vf a, vf b) {
+    return _mm256_permute2f128_ps(_mm256_unpacklo_ps(a, b), _mm256_unpackhi_ps(a, b), 0x31);
+}
+
 ALWAYS_INLINE vf vf_first(vf v, uint32_t n) {
     return _mm256_blendv_ps(_mm256_set1_ps(-INFINITY), v, _mm256_castsi256_ps(lanes_below(n)));
 }

@@ -64,6 +64,17 @@ ALWAYS_INLINE vf vf_set1_f16(const uint16_t *p) {
     return _mm512_cvtph_ps(_mm256_set1_epi16((short)*p));
 }
 
+ALWAYS_INLINE vf vf_zip_low(vf a, vf b) {
+    const __m512i order = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+    return _mm512_permutex2var_ps(a, order, b);
+}
+
+ALWAYS_INLINE vf vf_zip_high(vf a, vf b) {
+    const __m512i order =
+        _mm512_setr_epi32(8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
+    return _mm512_permutex2var_ps(a, order, b);
+}
+
 ALWAYS_INLINE vf vf_first(vf v, uint32_t n) {
     return _mm512_mask_mov_ps(_mm512_set1_ps(-INFINITY), (__mmask16)((1u << n) - 1), v);
 }

@@ -66,6 +66,14 @@ ALWAYS_INLINE vf vf_set1_f16(const uint16_t *p) {
     return vcvt_f32_f16(vreinterpret_f16_u16(vld1_dup_u16(p)));
 }
 
+ALWAYS_INLINE vf vf_zip_low(vf a, vf b) {
+    return vzip1q_f32(a, b);
+}
+
+ALWAYS_INLINE vf vf_zip_high(vf a, vf b) {
+    return vzip2q_f32(a, b);
+}
+
 ALWAYS_INLINE vf vf_first(vf v, uint32_t n) {
     return first_lanes(v, n, vdupq_n_f32(-INFINITY));
 }

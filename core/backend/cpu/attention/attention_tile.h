@@ -6,6 +6,7 @@
  *   vf_load_f16, vf_load_bf16, vf_load_i8    LANES values from memory, of any alignment
  *   vf_set1_f16                          one value from memory in all lanes
  *   vf_prefetch                          a hint: this address is read soon
+ *   vf_zip_low, vf_zip_high (a, b)       a0 b0 a1 b1 ..., of the lower and of the upper halves
  *   vf_first, vf_without_first (v, n)    lanes from n on, or below n, become -inf; 0 < n < LANES
  *   vf_max_lanes, vf_sum_lanes           in a fixed order
  *   vf_exp2                              for x <= 0; below -126: 0; NaN for NaN
@@ -325,15 +326,39 @@ ALWAYS_INLINE void fold_span(int type, bool windowed, uint32_t n_q, const struct
     add_values(type, n_q, j, f->to->acc + (uint64_t)f->query * width, f->span, all);
 }
 
-/* V of the span, which is the head of its decoded K: a few dimensions of all keys at a time, so
- * that their lines of K stay in the cache. */
+/* Rows become columns: each round zips row i with row i + LANES / 2. */
+ALWAYS_INLINE void turn_square(vf *rows) {
+    vf next[LANES];
+    UNROLL
+    for (uint32_t done = 1; done < LANES; done *= 2) {
+        UNROLL
+        for (uint32_t i = 0; i < LANES / 2; i++) {
+            next[2 * i] = vf_zip_low(rows[i], rows[i + LANES / 2]);
+            next[2 * i + 1] = vf_zip_high(rows[i], rows[i + LANES / 2]);
+        }
+        UNROLL
+        for (uint32_t i = 0; i < LANES; i++)
+            rows[i] = next[i];
+    }
+}
+
+/* V of the span, which is the head of its decoded K, by squares of LANES dimensions and keys.
+ * Writes also what lies between n_keys and a multiple of LANES. */
 static void turn_head(const struct cpu_attn_job *j, uint32_t n_keys) {
     const uint32_t dim = j->v_dim, width = cpu_attn_acc_stride(dim);
-    for (uint32_t at = 0; at < dim; at += LANES)
-        for (uint32_t key = 0; key < n_keys; key++)
-            for (uint32_t d = at; d < at + LANES; d++)
-                j->tile->v[(uint64_t)key * width + d] =
-                    d < dim ? j->tile->k[d * CPU_ATTN_SPAN + key] : 0;
+    vf square[LANES];
+    for (uint32_t d = 0; d < dim; d += LANES)
+        for (uint32_t key = 0; key < n_keys; key += LANES) {
+            const float *k = j->tile->k + d * CPU_ATTN_SPAN + key;
+            float *v = j->tile->v + (uint64_t)key * width + d;
+            UNROLL
+            for (uint32_t i = 0; i < LANES; i++)
+                square[i] = d + i < dim ? vf_load(k + i * CPU_ATTN_SPAN) : vf_set1(0);
+            turn_square(square);
+            UNROLL
+            for (uint32_t i = 0; i < LANES; i++)
+                vf_store(v + (uint64_t)i * width, square[i]);
+        }
 }
 
 /* Decodes the span's K and V into the tile. */
