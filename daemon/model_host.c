@@ -9,7 +9,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 enum { LANE_MODELS, LANE_PULLS, N_LANES };
 enum { HOST_MAX_TASKS = HOST_MAX_WAITING + N_LANES + MODEL_TASKS_KEPT };

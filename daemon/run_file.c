@@ -1,5 +1,5 @@
 /* run_file.c - record locks (fcntl) tell who holds them, so no process id is taken from a file's
- * text. A file gets its name when it is locked and whole: readers remove one that nobody holds. */
+ * text. A file gets its name when it is locked and whole: readers remove a file without a lock. */
 #include "daemon/run_file.h"
 
 #include "core/base/mem.h"

@@ -18,7 +18,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 enum {
@@ -395,8 +394,11 @@ static int step_batch(batch_runner *r, struct active *a, err *e) {
     }
     if (a->fd < 0) {
         int rc = batches_file_open(r->store, a->row.input_file, &a->fd, e);
-        if (rc == ERR_NOT_FOUND) fail_batch(a, "file_not_found", "input_file_id", e->msg);
-        if (rc) return rc == ERR_NOT_FOUND ? 0 : rc;
+        if (rc == ERR_NOT_FOUND) {
+            fail_batch(a, "file_not_found", "input_file_id", e->msg);
+            return 0;
+        }
+        if (rc) return rc;
     }
     if (a->row.status != BATCH_VALIDATING) return 0;
     if (!a->checking) {

@@ -7,7 +7,6 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 struct row {
     struct api_model model;    /* first: a model is found by its row and the other way round */

@@ -62,7 +62,7 @@ struct resumable {
 bool resume_add(resume *s, struct resumable *k, struct request *r);
 /* The request ends, the stream does not: it is kept from now on, and others may take it. */
 void resume_keep(resume *s, struct resumable *k);
-/* Frees the streams whose time is over. Any thread; also called by resume_add and resume_keep. */
+/* Frees the streams whose time is over. */
 void resume_drop_old(resume *s);
 struct api_model;
 /* Frees the kept streams of a model, which is being unloaded. */

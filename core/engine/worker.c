@@ -22,7 +22,6 @@
 
 #include <assert.h>
 #include <string.h>
-#include <time.h>
 
 int engine_err_changed(err *e) {
     return err_set(e, ERR_CHANGED,

@@ -20,20 +20,23 @@ static void on_interrupt(int number) {
     n_interrupts++;
 }
 
-void client_catch_interrupts(void) {
+static void catch_signal(int number) {
     struct sigaction act = {.sa_handler = on_interrupt, .sa_flags = SA_RESTART};
     sigemptyset(&act.sa_mask);
-    sigaction(SIGINT, &act, NULL);
+    sigaction(number, &act, NULL);
+}
+
+void client_catch_interrupts(void) {
+    catch_signal(SIGINT);
     signal(SIGPIPE, SIG_IGN);
 }
 
 void client_catch_ends(void) {
     static const int numbers[] = {SIGTERM, SIGHUP};
-    struct sigaction act = {.sa_handler = on_interrupt, .sa_flags = SA_RESTART}, before;
-    sigemptyset(&act.sa_mask);
+    struct sigaction before;
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
         if (sigaction(numbers[i], NULL, &before) == 0 && before.sa_handler != SIG_IGN)
-            sigaction(numbers[i], &act, NULL);
+            catch_signal(numbers[i]);
 }
 
 void client_release_interrupts(void) {

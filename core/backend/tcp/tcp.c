@@ -3,8 +3,8 @@
  * Stage 0 connects to the last stage first and to stage 1 last, and tells each its number and all
  * addresses; each then connects to those after it. So when a stage is asked by another one, it has
  * heard of stage 0. Who connects without the secret, with other facts, or in the middle of another
- * group is refused, logged, and changes nothing; who connects and is silent keeps nobody waiting. A
- * stage whose group has lost another one before all have met waits for stage 0 again.
+ * group is refused, logged, and changes nothing; who connects and is silent delays no other stage.
+ * A stage whose group has lost another one before all have met waits for stage 0 again.
  * Opening: main thread. */
 #include "core/backend/tcp/tcp_int.h"
 
