@@ -215,6 +215,7 @@ enum {
     CARGS_PRODUCT_WEIGHTS = 3,
     CARGS_PRODUCT_JOINED = CARGS_PRODUCT_WEIGHTS, /* the shared expert's first weight */
     CARGS_PRODUCT_MATRICES = CARGS_PRODUCT_JOINED + 2,
+    CARGS_PRODUCT_INPUT = CARGS_PRODUCT_JOINED, /* of map, with by_lane: the input */
     CARGS_F32_WARPS = 4,
     CARGS_SKINNY_CONSUMERS = 16 /* consumer warps of a block */,
     CARGS_SKINNY_PRODUCERS = 4,
@@ -246,10 +247,18 @@ struct cargs_product {
     uint32_t n_out[CARGS_PRODUCT_WEIGHTS];
     uint32_t last_tile[CARGS_PRODUCT_WEIGHTS]; /* of the list, one after each weight's last */
     uint32_t n_rows, n_in, pitch, split_cols, n_splits;
-    uint32_t block_tiles, group_rows, n_stages, n_share; /* n_stages: 2 .. CARGS_SKINNY_STAGES */
+    uint32_t block_tiles, group_rows, n_share;
+    uint8_t n_stages; /* 2 .. CARGS_SKINNY_STAGES */
+    /* 1: a lane of each producer lets the TMA copy everything, the input (without x_row) by
+     * map[CARGS_PRODUCT_INPUT]; 0: all lanes copy. */
+    uint8_t by_lane;
+    /* Launches of one input, one after the other: the first one waits for the input, then lets the
+     * next one start, which waits for nothing until its end. */
+    uint8_t launches_early, overlaps_previous;
     uint32_t n_consumers; /* of a block: consumer warps; the warps after them are producers */
     uint32_t stage_bytes;
-    uint32_t x_row;  /* not 0: whole rows of the input lie after the ring, x_row bytes apart */
+    uint32_t x_row;  /* not 0: each slot's whole row of the input lies after the ring, x_row bytes
+                        apart */
     uint32_t y_tail; /* values after each row of y[0] that belong to others */
     uint32_t joined_expert; /* the number of the shared expert; more than there are: none */
     struct cargs_slots slots;

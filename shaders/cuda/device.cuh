@@ -197,6 +197,17 @@ __device__ __forceinline__ void tensor_copy(void *shared, const struct cuda_tens
 #endif
 }
 
+/* The same of a box of other sizes, those that map was made for: box_rows (a multiple of 8) rows by
+ * box_groups groups; rows after the matrix's last are zeros too. sm_90 and later. */
+__device__ __forceinline__ void tensor_copy_box(void *shared, const struct cuda_tensor_map &map,
+                                                uint32_t row, uint32_t group, uint32_t box_rows,
+                                                uint32_t box_groups, uint64_t *bar) {
+    (void)box_rows, (void)box_groups;
+#if __CUDA_ARCH__ >= 900
+    tensor_copy(shared, map, row, group, bar);
+#endif
+}
+
 /* ---- loads that do not allocate in L1: weights are read once */
 
 __device__ __forceinline__ uint4 load_stream16(const void *p) {

@@ -65,15 +65,16 @@ const void *cuda_input_kernel(uint32_t n, int plain);
 /* With struct cargs_input_sum; NULL: not for that n. All blocks must run at once. */
 const void *cuda_input_sum_kernel(uint32_t n);
 
-/* product_skinny*.cu, for n_groups (1, 2 or 4) groups of 8 rows; 0: for the experts of a single
- * row, with slots or the shared expert. A block has W consumer warps, at most
+/* product_skinny*.cu, for n_groups (1, 2 or 4) groups of 8 rows; 0: for a single row, with
+ * x_row: also experts with slots or the shared expert. A block has W consumer warps, at most
  * CARGS_SKINNY_CONSUMERS, and P producer warps after them, at most CARGS_SKINNY_PRODUCERS and at
- * least W / 4. It takes n_stages * stage_bytes (+ group_rows * x_row) bytes of shared memory, at
- * least W * n_groups * 512 and a multiple of 1024, as is stage_bytes: W * tile_bytes and, without
- * x_row, n_splits * group_rows * (2 cols + pad), rounded up. */
+ * least W / 4. It takes n_stages * stage_bytes (+ slots * x_row) bytes of shared memory, at least
+ * W * n_groups * 512 and a multiple of 1024, as is stage_bytes: W * tile_bytes and, without x_row,
+ * from the next multiple of 1024 on, n_splits * 8 n_groups * 2 cols,
+ * rounded up. */
 struct cuda_skinny {
     const void *kernel;
-    uint32_t cols, tile_bytes, pad; /* cols: of a stage; pad: bytes after a row of the input */
+    uint32_t cols, tile_bytes; /* cols: of a stage */
 };
 struct cuda_skinny cuda_skinny16(int n_groups);
 struct cuda_skinny cuda_skinny_q4(int format, int n_groups); /* Q4, Q4_MIN, IQ3_*, IQ4, MXFP4 */

@@ -18,12 +18,12 @@
  *
  * F, how weights of a format get from device memory into fragments:
  *   COLS, BYTES    columns of a chunk; bytes of 16 rows of it in the ring
- *   X_PAD          bytes after each row of the input in the ring, chosen to avoid bank conflicts
  *   copy(to, a, matrix, expert, tile, col, bar)  starts copying columns of a tile, from col
  *   frags, PIECES, load(frags, w, lane, i)  load i of PIECES of a lane's share of a chunk
  *   step(a, frags, j)                      a: its operand of 16 columns
- *   input_at<N>(at, n_rows, lane)          where in a chunk of the input a lane reads
- *   load_input<N>(b, x, at, unit)          b: (4 N) words of 32 columns of the input
+ *   input_at<N, ROW>(lane)                 where in a group of the input a lane reads
+ *   load_input<N, ROW>(b, x, unit)         b: (4 N) words of 32 columns, the unit-th of a chunk;
+ *                                          x: skinny_x of the chunk
  *   multiply<N>(acc, a, b, i)              acc += products of 16 columns, the i-th 16 of b's 32 */
 #ifndef INFERD_SHADERS_CUDA_PRODUCT_SKINNY_CUH
 #define INFERD_SHADERS_CUDA_PRODUCT_SKINNY_CUH
@@ -33,6 +33,37 @@
 #include "shaders/cuda/kernels.h"
 
 enum { SKINNY_THREADS = 32 * (CARGS_SKINNY_CONSUMERS + CARGS_SKINNY_PRODUCERS), SKINNY_ROWS = 32 };
+
+/* The input in shared memory lies as the TMA puts it: groups of 64 columns, of each 128 bytes a
+ * row, in which the 16-byte unit u of row r is at u ^ r % 8, so that eight rows' units lie in
+ * different banks. A whole row, alone, is a row of groups of one. The units of a group's second
+ * half are at ^ 64 of those of its first. */
+__device__ __forceinline__ uint32_t skinny_x_at(uint32_t row, uint32_t unit) {
+    return row * 128 + (unit ^ row % 8) * 16;
+}
+
+/* Bytes of a group; ROW: of a whole row. */
+template <int N, bool ROW> __device__ __forceinline__ constexpr int skinny_group() {
+    return ROW ? 128 : N * 1024;
+}
+
+/* A chunk of the input at x: where a lane reads, by the 16-byte unit's number: x[v] is at ^ 32 v of
+ * the first group. Of a whole row's only x[0] is used. */
+template <bool ROW> struct skinny_x {
+    const unsigned char *v[ROW ? 1 : 4];
+
+    __device__ __forceinline__ void set(const unsigned char *x, uint32_t at) {
+#pragma unroll
+        for (int i = 0; i < (ROW ? 1 : 4); i++)
+            v[i] = x + (at ^ 32 * i);
+    }
+};
+
+/* The row of eight that is column n of an operation: rows that 16 lanes read together, 8 bytes
+ * each, then lie in different banks. */
+__device__ __forceinline__ uint32_t skinny_row(uint32_t n) {
+    return n % 4 * 2 + n / 4;
+}
 
 /* The work of a consumer warp. */
 struct skinny_role {
@@ -109,7 +140,8 @@ __device__ __forceinline__ void skinny_store(const cargs_product &a, const skinn
     uint64_t expert_out = (uint64_t)(joined ? 0 : rows.expert) * n_out;
 #pragma unroll
     for (int k = 0; k < N * 4; k++) {
-        uint32_t row = k / 4 * 8 + 2 * t + k % 2, out = role.tile * 16 + g + k % 4 / 2 * 8;
+        uint32_t row = k / 4 * 8 + skinny_row(2 * t + k % 2),
+                 out = role.tile * 16 + g + k % 4 / 2 * 8;
         if (row >= rows.n || out >= n_out) continue;
         float sum = shared ? skinny_sum<N>(sums, warp, a.n_splits, k) : acc[k / 4][k % 4];
         float x_scale = a.x_scale[row_of[row]];
@@ -197,27 +229,28 @@ __device__ __forceinline__ skinny_rows skinny_find_rows(const cargs_product &a, 
     return rows;
 }
 
-/* The ring buffer. A stage: weights (n_consumers, F::BYTES) and, without x_row, input (n_splits,
- * group_rows) rows of a chunk. */
+/* The ring buffer. A stage: weights (n_consumers, F::BYTES) and, without x_row, the input's groups
+ * of a chunk (n_splits, COLS / 64), from a multiple of 1024 bytes on. */
 struct skinny_ring {
     unsigned char *base;
     uint64_t *full, *empty; /* (n_stages) */
-    uint32_t stage_bytes, row_bytes;
+    uint32_t stage_bytes;
     unsigned char *input; /* of stage 0, or whole rows */
+    uint32_t split_bytes; /* of the input, from one K split to the next */
     uint32_t n_chunks;    /* of the longest K split */
 };
 
-template <class F>
+template <class F, int N, bool ROW>
 __device__ __forceinline__ skinny_ring skinny_ring_of(const cargs_product &a, unsigned char *base,
                                                       uint64_t *bars) {
     skinny_ring r;
-    uint32_t weights = a.n_consumers * F::BYTES, row = 2 * F::COLS + F::X_PAD;
     r.base = base;
     r.full = bars;
     r.empty = bars + CARGS_SKINNY_STAGES;
-    r.row_bytes = a.x_row ? a.x_row : row;
     r.stage_bytes = a.stage_bytes;
-    r.input = base + (a.x_row ? a.n_stages * r.stage_bytes : weights);
+    r.split_bytes = ROW ? 2 * a.split_cols : F::COLS / 64 * skinny_group<N, ROW>();
+    r.input =
+        base + (ROW ? a.n_stages * r.stage_bytes : (a.n_consumers * F::BYTES + 1023) / 1024 * 1024);
     r.n_chunks = (min(a.split_cols, a.n_in) + F::COLS - 1) / F::COLS;
     return r;
 }
@@ -256,7 +289,7 @@ __device__ __forceinline__ void skinny_copy_weights(const cargs_product &a, cons
     for (int i = 0; i < SKINNY_TARGETS; i++)
         n += chunk < targets[i].n_chunks;
     if (threadIdx.x % 32 == 0 && n) bulk_expect(bar, n * F::BYTES);
-    __syncwarp();
+    if (!a.by_lane) __syncwarp();
 #pragma unroll
     for (int i = 0; i < SKINNY_TARGETS; i++)
         if (chunk < targets[i].n_chunks)
@@ -265,9 +298,10 @@ __device__ __forceinline__ void skinny_copy_weights(const cargs_product &a, cons
                     targets[i].split * a.split_cols + chunk * F::COLS, bar);
 }
 
-/* Copies the input's columns of a chunk, for each K split; by all producers. Columns after the
- * pitch become zeros, so that the weights' padding has no effect. */
-template <class F> struct skinny_input {
+/* Copies the input's columns of a chunk, for each K split: by_lane the TMA, started by the last
+ * producer, which has the fewest consumers; otherwise all producers, which rows of a list need.
+ * Columns after the pitch become zeros, so that the weights' padding has no effect. */
+template <class F, int N> struct skinny_input {
     enum { UNITS = F::COLS / 8 /* of 16 bytes per row */, AT_ONCE = 4 };
     const uint16_t *x;
     uint32_t unit, first_row, step, n_rows;
@@ -281,29 +315,40 @@ template <class F> struct skinny_input {
         n_rows = rows;
     }
 
+    __device__ __forceinline__ void copy_units(const cargs_product &a, const uint32_t *row_of,
+                                               unsigned char *to, uint32_t col) const {
+        const bool there = col < a.pitch;
+        const uint16_t *from = x + (there ? col : 0);
+        to += unit / 8 * skinny_group<N, false>();
+        for (uint32_t row = first_row; row < n_rows; row += AT_ONCE * step) {
+            uint32_t of[AT_ONCE];
+#pragma unroll
+            for (uint32_t i = 0; i < AT_ONCE; i++)
+                of[i] = row_of[min(row + i * step, n_rows - 1)];
+#pragma unroll
+            for (uint32_t i = 0; i < AT_ONCE; i++)
+                if (row + i * step < n_rows)
+                    async_copy16_if(to + skinny_x_at(row + i * step, unit % 8),
+                                    from + (uint64_t)of[i] * a.pitch, there);
+        }
+    }
+
     __device__ __forceinline__ void copy(const cargs_product &a, const skinny_ring &r,
                                          const uint32_t *row_of, uint32_t stage,
                                          uint32_t chunk) const {
-        unsigned char *to = r.input + stage * r.stage_bytes + unit * 16 + first_row * r.row_bytes;
-        uint32_t col = chunk * F::COLS + unit * 8;
-        for (uint32_t split = 0; split < a.n_splits;
-             split++, col += a.split_cols, to += a.group_rows * r.row_bytes) {
-            bool there = col < a.pitch;
-            const uint16_t *from = x + (there ? col : 0);
-            unsigned char *row_to = to;
-            for (uint32_t row = first_row; row < n_rows;
-                 row += AT_ONCE * step, row_to += AT_ONCE * step * r.row_bytes) {
-                uint32_t of[AT_ONCE];
-#pragma unroll
-                for (uint32_t i = 0; i < AT_ONCE; i++)
-                    of[i] = row_of[min(row + i * step, n_rows - 1)];
-#pragma unroll
-                for (uint32_t i = 0; i < AT_ONCE; i++)
-                    if (row + i * step < n_rows)
-                        async_copy16_if(row_to + i * step * r.row_bytes,
-                                        from + (uint64_t)of[i] * a.pitch, there);
-            }
+        unsigned char *to = r.input + stage * r.stage_bytes;
+        uint32_t col = chunk * F::COLS;
+        if (a.by_lane) {
+            if (threadIdx.x / 32 + 1 != blockDim.x / 32) return;
+            bulk_expect(r.full + stage, a.n_splits * r.split_bytes);
         }
+        for (uint32_t split = 0; split < a.n_splits;
+             split++, col += a.split_cols, to += r.split_bytes)
+            if (a.by_lane)
+                tensor_copy_box(to, a.map[CARGS_PRODUCT_INPUT], blockIdx.y * a.group_rows, col / 64,
+                                8 * N, F::COLS / 64, r.full + stage);
+            else
+                copy_units(a, row_of, to, col + unit * 8);
     }
 };
 
@@ -320,29 +365,37 @@ __device__ __forceinline__ void skinny_copy_rows(const cargs_product &a, const s
     __syncwarp();
     for (uint32_t row = 0; row < n_rows; row++)
         bulk_copy(r.input + row * a.x_row, x + (uint64_t)row_of[row] * a.pitch, bytes, r.full);
+    __syncwarp(); /* lane 0 arrives for the others' zeros, too */
+}
+
+__device__ __forceinline__ void skinny_arrive(const cargs_product &a, uint64_t *full) {
+    if (a.by_lane)
+        mbar_arrive(full);
+    else
+        async_arrive(full);
 }
 
 /* A producer's work after pdl_wait; n_before: chunks whose weights are already being copied. The
  * next kernel may start once this one has issued all its copies; earlier it would only compete
- * with them. */
-template <class F, bool ROW>
+ * with them, unless it has the same input. */
+template <class F, int N, bool ROW>
 __device__ __forceinline__ void skinny_produce(const cargs_product &a, const skinny_ring &r,
                                                const skinny_target targets[SKINNY_TARGETS],
                                                const uint32_t *row_of, const skinny_rows &rows,
                                                uint32_t n_before) {
-    const skinny_input<F> input(a, rows.n);
-    const bool whole = a.x_row != 0;
-    if (whole && threadIdx.x / 32 == a.n_consumers) skinny_copy_rows<F>(a, r, row_of, rows.n);
+    const skinny_input<F, N> input(a, rows.n);
+    if (ROW && threadIdx.x / 32 == a.n_consumers) skinny_copy_rows<F>(a, r, row_of, rows.n);
+    if (a.by_lane && threadIdx.x % 32) return; /* one lane is enough for the TMA */
     for (uint32_t chunk = 0; chunk < n_before; chunk++) {
-        if (!whole) input.copy(a, r, row_of, chunk, chunk);
-        async_arrive(r.full + chunk);
+        if (!ROW) input.copy(a, r, row_of, chunk, chunk);
+        skinny_arrive(a, r.full + chunk);
     }
     uint32_t stage = 0, parity = 0;
     for (uint32_t chunk = n_before; chunk < r.n_chunks; chunk++) {
         mbar_wait(r.empty + stage, parity);
         skinny_copy_weights<F, ROW>(a, r, targets, rows.expert, stage, chunk);
-        if (!whole) input.copy(a, r, row_of, stage, chunk);
-        async_arrive(r.full + stage);
+        if (!ROW) input.copy(a, r, row_of, stage, chunk);
+        skinny_arrive(a, r.full + stage);
         if (++stage == a.n_stages) stage = 0, parity ^= 1;
     }
     pdl_launch();
@@ -361,16 +414,16 @@ __device__ __forceinline__ void skinny_load(typename F::frags &frags, const unsi
  * entry, of the unit after its last on return, which is the first of x_next at the end of the
  * chunk. Between the operations of the second half the next chunk's fragments are loaded from
  * w_next. */
-template <class F, int N, bool second>
+template <class F, int N, bool ROW, bool second>
 __device__ __forceinline__ void
 skinny_half(float acc[N][4], const typename F::frags &frags, typename F::frags &next_frags,
-            uint32_t operand[4], uint32_t now[4 * N], const unsigned char *x,
-            const unsigned char *x_next, const unsigned char *w_next, const uint32_t at[N]) {
+            uint32_t operand[4], uint32_t now[4 * N], const skinny_x<ROW> &x,
+            const skinny_x<ROW> &x_next, const unsigned char *w_next) {
     const int UNITS = F::COLS / 32, STEPS = 2 * UNITS;
 #pragma unroll
     for (int u = second ? UNITS / 2 : 0; u < (second ? UNITS : UNITS / 2); u++) {
         uint32_t next[4 * N];
-        F::template load_input<N>(next, u + 1 < UNITS ? x : x_next, at, (u + 1) % UNITS);
+        F::template load_input<N, ROW>(next, u + 1 < UNITS ? x.v : x_next.v, (u + 1) % UNITS);
 #pragma unroll
         for (int i = 0; i < 2; i++) {
             int j = 2 * u + i, k = j - STEPS / 2; /* k: index within the second half */
@@ -387,57 +440,57 @@ skinny_half(float acc[N][4], const typename F::frags &frags, typename F::frags &
 }
 
 /* A consumer's position: what its next chunk needs besides fragments. */
-template <int N> struct skinny_place {
-    const unsigned char *w, *x, *x_next; /* of stage 0; x_next: input of the next chunk */
-    uint32_t at[N], stage, parity;
+template <bool ROW> struct skinny_place {
+    const unsigned char *w, *x; /* of stage 0 */
+    skinny_x<ROW> x_next;       /* of the next chunk */
+    uint32_t at, stage, parity;
 };
 
 /* Multiplies one chunk; fragments of the next one are loaded in its middle. */
-template <class F, int N>
+template <class F, int N, bool ROW>
 __device__ __forceinline__ void skinny_chunk(const cargs_product &a, const skinny_role &role,
-                                             const skinny_ring &r, skinny_place<N> &p,
+                                             const skinny_ring &r, skinny_place<ROW> &p,
                                              uint32_t chunk, const typename F::frags &frags,
                                              typename F::frags &next_frags, uint32_t operand[4],
                                              uint32_t now[4 * N], float acc[N][4]) {
     const bool last = chunk + 1 == role.n_chunks;
     uint64_t *empty = r.empty + p.stage;
-    const unsigned char *x_now = p.x_next;
+    const skinny_x<ROW> x_now = p.x_next;
     if (++p.stage == a.n_stages) p.stage = 0, p.parity ^= 1;
-    if (!last) p.x_next = a.x_row ? x_now + 2 * F::COLS : p.x + p.stage * r.stage_bytes;
+    if (!last)
+        p.x_next.set(p.x + (ROW ? (chunk + 1) * 2 * F::COLS : p.stage * r.stage_bytes), p.at);
     const unsigned char *w_next = p.w + p.stage * r.stage_bytes;
-    skinny_half<F, N, false>(acc, frags, next_frags, operand, now, x_now, p.x_next, w_next, p.at);
+    skinny_half<F, N, ROW, false>(acc, frags, next_frags, operand, now, x_now, p.x_next, w_next);
     if (!last) mbar_wait(r.full + p.stage, p.parity);
-    skinny_half<F, N, true>(acc, frags, next_frags, operand, now, x_now, p.x_next, w_next, p.at);
+    skinny_half<F, N, ROW, true>(acc, frags, next_frags, operand, now, x_now, p.x_next, w_next);
     F::step(operand, next_frags, 0);
     __syncwarp();
     if (threadIdx.x % 32 == 0) mbar_arrive(empty);
 }
 
-/* A consumer warp's K split. Lanes without an input row read the last row again; their results
- * are not stored. */
+/* A consumer warp's K split. What lanes without an input row read has no effect: their results are
+ * not stored. */
 template <class F, int N, bool ROW>
 __device__ __forceinline__ void skinny_consume(const cargs_product &a, const skinny_role &role,
-                                               const skinny_rows &rows, const skinny_ring &r,
-                                               float acc[N][4]) {
+                                               const skinny_ring &r, float acc[N][4]) {
     const uint32_t lane = threadIdx.x % 32;
     uint32_t now[4 * N], operand[4], chunk = 0;
     typename F::frags even, odd;
-    skinny_place<N> p;
-    F::template input_at<N>(p.at, ROW && a.slots.n ? 1 : rows.n, r.row_bytes, lane);
+    skinny_place<ROW> p;
+    p.at = F::template input_at<N, ROW>(lane);
     p.w = r.base + threadIdx.x / 32 * F::BYTES;
-    p.x = p.x_next = r.input +
-                     role.split * (a.x_row ? a.split_cols * 2 : a.group_rows * r.row_bytes) +
-                     (ROW ? role.slot * r.row_bytes : 0);
+    p.x = r.input + role.split * r.split_bytes + (ROW ? role.slot * a.x_row : 0);
+    p.x_next.set(p.x, p.at);
     p.stage = p.parity = 0;
     mbar_wait(r.full, 0);
     if (role.active) {
         skinny_load<F>(even, p.w, 0, F::PIECES);
         F::step(operand, even, 0);
-        F::template load_input<N>(now, p.x, p.at, 0);
+        F::template load_input<N, ROW>(now, p.x_next.v, 0);
         for (;;) { /* unrolled twice, so that fragments need not be moved */
-            skinny_chunk<F, N>(a, role, r, p, chunk++, even, odd, operand, now, acc);
+            skinny_chunk<F, N, ROW>(a, role, r, p, chunk++, even, odd, operand, now, acc);
             if (chunk == role.n_chunks) break;
-            skinny_chunk<F, N>(a, role, r, p, chunk++, odd, even, operand, now, acc);
+            skinny_chunk<F, N, ROW>(a, role, r, p, chunk++, odd, even, operand, now, acc);
             if (chunk == role.n_chunks) break;
         }
     }
@@ -448,7 +501,7 @@ __device__ __forceinline__ void skinny_consume(const cargs_product &a, const ski
     }
 }
 
-/* Dynamic shared memory: the ring and, with x_row, group_rows rows of the input; afterwards the
+/* Dynamic shared memory: the ring and, with x_row, a whole row of the input a slot; afterwards the
  * same memory holds (n_consumers, N * 4, 32) sums. */
 template <class F, int N, bool ROW>
 CUDA_KERNEL_MIN(SKINNY_THREADS, 1)
@@ -460,14 +513,15 @@ product_skinny(CUDA_ARGS(struct cargs_product) a) {
     const uint32_t warp = threadIdx.x / 32, n_producers = blockDim.x / 32 - a.n_consumers;
     const bool produces = warp >= a.n_consumers;
     const skinny_role role = skinny_role_of<ROW>(a, warp, F::COLS);
-    const skinny_ring r = skinny_ring_of<F>(a, shared, bars);
+    const skinny_ring r = skinny_ring_of<F, N, ROW>(a, shared, bars);
     const uint32_t n_before = min(a.n_stages, r.n_chunks);
     skinny_rows rows;
     if (threadIdx.x < a.n_stages) {
-        mbar_init(r.full + threadIdx.x, 32 * n_producers);
+        mbar_init(r.full + threadIdx.x, a.by_lane ? n_producers : 32 * n_producers);
         mbar_init(r.empty + threadIdx.x, a.n_consumers);
         mbar_fence();
     }
+    if (ROW && threadIdx.x == 0) slots.expert[0] = 0;
     if (a.tiles) { /* the previous kernels choose the expert */
         pdl_wait();
         rows = skinny_find_rows<ROW>(a, row_of, out_of, slots);
@@ -481,28 +535,31 @@ product_skinny(CUDA_ARGS(struct cargs_product) a) {
         for (int i = 0; i < SKINNY_TARGETS; i++)
             targets[i] =
                 skinny_target_of<F, ROW>(a, warp - a.n_consumers + i * n_producers, slots.expert);
-        for (uint32_t s = 0; s < n_before; s++)
+        for (uint32_t s = 0; s < n_before && (!a.by_lane || threadIdx.x % 32 == 0); s++)
             skinny_copy_weights<F, ROW>(a, r, targets, a.tiles ? rows.expert : 0, s, s);
     }
     if (!a.tiles) {
         rows = skinny_find_rows<ROW>(a, row_of, out_of, slots);
-        pdl_wait();
+        if (!a.overlaps_previous) pdl_wait();
+        if (a.launches_early) pdl_launch();
     }
     __syncthreads();
     float acc[N][4] = {};
     if (produces)
-        skinny_produce<F, ROW>(a, r, targets, row_of, rows, n_before);
+        skinny_produce<F, N, ROW>(a, r, targets, row_of, rows, n_before);
     else
-        skinny_consume<F, N, ROW>(a, role, rows, r, acc);
+        skinny_consume<F, N, ROW>(a, role, r, acc);
     if (ROW && a.slots.n)
         skinny_store_slots(a, role, slots, acc[0], reinterpret_cast<float *>(shared));
     else
         skinny_store<N, ROW>(a, role, rows, row_of, out_of, acc, reinterpret_cast<float *>(shared));
+    if (a.overlaps_previous)
+        pdl_wait(); /* a kernel that waits for this one also relies on the previous one */
 }
 
 /* The kernels of one format. */
 template <class F> static struct cuda_skinny skinny_of(int n_groups) {
-    struct cuda_skinny k = {nullptr, F::COLS, F::BYTES, F::X_PAD};
+    struct cuda_skinny k = {nullptr, F::COLS, F::BYTES};
     k.kernel = n_groups == 0   ? (const void *)product_skinny<F, 1, true>
                : n_groups == 1 ? (const void *)product_skinny<F, 1, false>
                : n_groups == 2 ? (const void *)product_skinny<F, 2, false>

@@ -3,10 +3,9 @@
 
 namespace {
 
-/* In tensor_copy's layout the 8 rows that ldmatrix reads together lie in different banks; so do
- * those of the input with 16 bytes after each. */
+/* In tensor_copy's layout the 8 rows that ldmatrix reads together lie in different banks. */
 struct row_major {
-    enum { COLS = 128, BYTES = 16 * 2 * COLS, X_PAD = 16 };
+    enum { COLS = 128, BYTES = 16 * 2 * COLS };
 
     static __device__ __forceinline__ void copy(unsigned char *to, const cargs_product &a,
                                                 uint32_t matrix, uint32_t expert, uint32_t tile,
@@ -28,22 +27,20 @@ struct row_major {
     }
 
     /* With one group of rows, four matrices are 32 columns; otherwise 16 columns of two groups. */
-    template <int N>
-    static __device__ __forceinline__ void input_at(uint32_t at[N], uint32_t n_rows,
-                                                    uint32_t row_bytes, uint32_t lane) {
-#pragma unroll
-        for (int i = 0; i < N; i++)
-            at[i] = N == 1 ? min(lane % 8, n_rows - 1) * row_bytes + lane / 8 * 16
-                           : min(i / 2 * 16 + lane / 16 * 8 + lane % 8, n_rows - 1) * row_bytes +
-                                 lane / 8 % 2 * 16 + i % 2 * 32;
+    template <int N, bool ROW> static __device__ __forceinline__ uint32_t input_at(uint32_t lane) {
+        if (ROW) return lane / 8 * 16;
+        return N == 1 ? skinny_x_at(skinny_row(lane % 8), lane / 8)
+                      : skinny_x_at(lane / 16 * 8 + skinny_row(lane % 8), lane / 8 % 2);
     }
 
-    template <int N>
-    static __device__ __forceinline__ void load_input(uint32_t b[4 * N], const unsigned char *x,
-                                                      const uint32_t at[N], int unit) {
+    template <int N, bool ROW>
+    static __device__ __forceinline__ void load_input(uint32_t b[4 * N],
+                                                      const unsigned char *const x[4], int unit) {
 #pragma unroll
         for (int i = 0; i < N; i++)
-            ldmatrix4(b + 4 * i, x + at[i] + unit * 64);
+            ldmatrix4(b + 4 * i, ROW ? x[0] + unit * 64
+                                     : x[unit % 2 * 2 + i % 2] + unit / 2 * skinny_group<N, ROW>() +
+                                           i / 2 * 2048);
     }
 
     static __device__ __forceinline__ void step(uint32_t a[4], const frags &f, int j) {

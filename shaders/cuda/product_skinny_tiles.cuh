@@ -6,11 +6,9 @@
 #include "shaders/cuda/format.cuh"
 #include "shaders/cuda/product_skinny.cuh"
 
-/* 32 bytes after each row of the input: the quarter of a warp whose 8-byte loads go together
- * then reads four rows in different banks. */
 template <int format> struct tiles {
     typedef tile_of<format> T;
-    enum { COLS = CUDA_TILE_COLS, BYTES = T::bytes, X_PAD = 32 };
+    enum { COLS = CUDA_TILE_COLS, BYTES = T::bytes };
 
     static __device__ __forceinline__ void copy(unsigned char *to, const cargs_product &a,
                                                 uint32_t matrix, uint32_t expert, uint32_t tile,
@@ -44,21 +42,21 @@ template <int format> struct tiles {
             words(f.high + 4 * high, tile_high<format>(w, high, lane));
     }
 
-    template <int N>
-    static __device__ __forceinline__ void input_at(uint32_t at[N], uint32_t n_rows,
-                                                    uint32_t row_bytes, uint32_t lane) {
-#pragma unroll
-        for (int n = 0; n < N; n++)
-            at[n] = min(8 * n + lane / 4, n_rows - 1) * row_bytes + lane % 4 * 8;
+    template <int N, bool ROW> static __device__ __forceinline__ uint32_t input_at(uint32_t lane) {
+        return (ROW ? lane % 4 / 2 * 16 : skinny_x_at(skinny_row(lane / 4), lane % 4 / 2)) +
+               lane % 2 * 8;
     }
 
     /* b[4 n ..]: the unit's first step, then its second, of group n. */
-    template <int N>
-    static __device__ __forceinline__ void load_input(uint32_t b[4 * N], const unsigned char *x,
-                                                      const uint32_t at[N], int unit) {
+    template <int N, bool ROW>
+    static __device__ __forceinline__ void load_input(uint32_t b[4 * N],
+                                                      const unsigned char *const x[4], int unit) {
 #pragma unroll
         for (int i = 0; i < 2 * N; i++) {
-            uint2 two = *reinterpret_cast<const uint2 *>(x + at[i / 2] + unit * 64 + i % 2 * 32);
+            const unsigned char *at =
+                ROW ? x[0] + unit * 64 + i * 32
+                    : x[unit % 2 * 2 + i % 2] + unit / 2 * skinny_group<N, ROW>() + i / 2 * 1024;
+            uint2 two = *reinterpret_cast<const uint2 *>(at);
             b[2 * i] = two.x, b[2 * i + 1] = two.y;
         }
     }

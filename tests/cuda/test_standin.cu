@@ -481,7 +481,8 @@ void test_ring() {
         v = (uint16_t)random32();
     device<uint32_t> din(in), out(RING_CHUNKS * 257);
     device<uint16_t> dm(matrix), boxes(2 * 2048);
-    struct ring_args a = {{{(uint64_t)(uintptr_t)dm.p, 384, RING_ROWS, 3}}, din.p, out.p, boxes.p};
+    struct ring_args a = {
+        {{(uint64_t)(uintptr_t)dm.p, 384, RING_ROWS, 3, 16, 2}}, din.p, out.p, boxes.p};
     CHECK(!launch(ring, a, 1, 64, RING_STAGES * 1024 + 4096));
     std::vector<uint32_t> got = out.get();
     for (uint32_t i = 0; i < RING_CHUNKS * 256; i++)

@@ -17,6 +17,7 @@ enum {
 struct batch {
     uint32_t n; /* products */
     const struct cuda_product *p;
+    bool launches_early, overlaps_previous; /* skinny GEMMs of the same input after, before it */
 };
 
 static uint32_t pitch_of(const struct cuda_weight *w) {
@@ -121,6 +122,7 @@ static struct cuda_skinny skinny_kernel(int format, uint32_t n_groups) {
 struct skinny {
     struct cuda_skinny k;
     uint32_t n_groups, group_rows, n_stages, consumers, producers, block_tiles, x_row;
+    bool slots, by_lane;
     uint64_t stage, shared;
 };
 
@@ -156,16 +158,20 @@ static uint64_t align_shared(uint64_t bytes) {
 /* Do block_tiles and group_rows fit? Finds the most stages that do. */
 static bool fit_skinny(const struct cuda_backend *c, const struct cargs_product *a,
                        uint32_t tile_consumers, uint32_t n_tiles, struct skinny *s) {
-    uint32_t whole =
-        (a->pitch + CUDA_TILE_COLS - 1) / CUDA_TILE_COLS * CUDA_TILE_COLS * 2 + s->k.pad;
+    const uint32_t whole = (a->pitch + CUDA_TILE_COLS - 1) / CUDA_TILE_COLS * CUDA_TILE_COLS * 2;
     s->consumers = s->block_tiles * tile_consumers;
     if (s->consumers > CARGS_SKINNY_CONSUMERS) return false;
-    s->x_row = (uint64_t)whole * s->group_rows <= WHOLE_INPUT ? whole : 0;
+    s->x_row = (s->slots || s->group_rows == 1) && (uint64_t)whole * s->group_rows <= WHOLE_INPUT
+                   ? whole
+                   : 0;
+    s->by_lane = (s->x_row || !a->tiles) && c->encode_tensor_map;
     s->producers = CARGS_SKINNY_PRODUCERS;
-    if (s->x_row)
+    if (s->by_lane && s->producers > s->consumers)
+        s->producers = s->consumers;
+    else if (s->x_row) /* others copy the input, too, by 16 bytes */
         s->producers = cuda_div_up(s->consumers, CARGS_SKINNY_CONSUMERS / CARGS_SKINNY_PRODUCERS);
-    uint32_t input = s->x_row ? 0 : a->n_splits * s->group_rows * (2 * s->k.cols + s->k.pad);
-    s->stage = align_shared(s->consumers * s->k.tile_bytes + input);
+    s->stage = align_shared(s->consumers * s->k.tile_bytes);
+    if (!s->x_row) s->stage += a->n_splits * 8 * s->n_groups * 2 * s->k.cols;
     uint64_t sums = (uint64_t)s->consumers * s->n_groups * 512;
     for (s->n_stages = choose_ring_stages(c, s, n_tiles); s->n_stages >= 2; s->n_stages--) {
         s->shared = s->n_stages * s->stage + (uint64_t)s->x_row * s->group_rows;
@@ -192,7 +198,10 @@ static bool plan_skinny(const struct cuda_backend *c, const struct cargs_product
             s->block_tiles = a->last_tile[CARGS_PRODUCT_WEIGHTS - 1];
         if (c->force.block_tiles) s->block_tiles = c->force.block_tiles;
         for (; s->block_tiles; s->block_tiles--)
-            if (fit_skinny(c, a, tile_consumers, all_tiles, s)) return true;
+            if (fit_skinny(c, a, tile_consumers, all_tiles, s)) {
+                if (s->x_row) s->k = skinny_kernel(format, 0);
+                return true;
+            }
     }
     return false;
 }
@@ -200,10 +209,11 @@ static bool plan_skinny(const struct cuda_backend *c, const struct cargs_product
 /* An experts' sum: a block has all slots of a tile. */
 static bool plan_slots(const struct cuda_backend *c, const struct cargs_product *a, int format,
                        uint32_t n_slots, uint32_t n_tiles, struct skinny *s) {
-    s->n_groups = 1;
-    s->k = skinny_kernel(format, 0);
-    s->group_rows = n_slots;
-    s->block_tiles = 1;
+    *s = (struct skinny){.k = skinny_kernel(format, 0),
+                         .n_groups = 1,
+                         .group_rows = n_slots,
+                         .block_tiles = 1,
+                         .slots = true};
     return a->n_splits == 1 && fit_skinny(c, a, n_slots, n_tiles, s) && s->x_row;
 }
 
@@ -220,6 +230,7 @@ bool cuda_sums_slots(const struct cuda_backend *c, const struct cuda_weight *w, 
 
 /* F16: describes the weights to the TMA. */
 static int map_weights(struct cuda_backend *c, const struct batch *b, struct cargs_product *a) {
+    enum { BOX_GROUPS = 2 }; /* what tensor_copy copies */
     for (uint32_t i = 0; i < CARGS_PRODUCT_MATRICES; i++) {
         const struct cuda_weight *w = i < b->n                        ? b->p[i].w
                                       : i == 1                        ? b->p->pair
@@ -229,7 +240,8 @@ static int map_weights(struct cuda_backend *c, const struct batch *b, struct car
         if (!w) continue;
         uint64_t n_experts = w->base.n_experts ? w->base.n_experts : 1;
         uint64_t rows = (w->base.n_out + CUDA_TILE_ROWS - 1) / CUDA_TILE_ROWS * CUDA_TILE_ROWS;
-        int rc = cuda_tensor_map(c, w->product, n_experts * rows, pitch_of(w), &a->map[i]);
+        int rc = cuda_tensor_map(c, w->product, n_experts * rows, pitch_of(w), CUDA_TILE_ROWS,
+                                 BOX_GROUPS, &a->map[i]);
         if (rc) return rc;
     }
     return 0;
@@ -244,6 +256,18 @@ static bool keeps_input(const struct cuda_backend *c, const struct batch *b) {
     return true;
 }
 
+/* Does the order of the sums take longer than the weights' bytes? Then the next kernel may start,
+ * and load its weights, meanwhile. On sm_90 a multiprocessor gets about 16 bytes of memory a clock,
+ * and an operation of 16 columns by 16 outputs takes about 48. */
+static bool waits_for_sums(const struct cuda_backend *c, const struct batch *b) {
+    enum { CLOCKS = 48, BYTES_PER_CLOCK = 16 };
+    uint64_t bytes = 0, cols = cuda_split_cols((uint32_t)b->p->w->base.n_in);
+    for (uint32_t i = 0; i < b->n; i++)
+        bytes += b->p[i].w->product_bytes;
+    if (b->p->pair) bytes *= 2;
+    return bytes < (uint64_t)c->features.n_sms * BYTES_PER_CLOCK * (cols / 16 * CLOCKS);
+}
+
 static int launch_skinny(struct cuda_backend *c, const struct batch *b) {
     const struct cuda_product *p = b->p;
     struct cargs_product a;
@@ -253,14 +277,21 @@ static int launch_skinny(struct cuda_backend *c, const struct batch *b) {
     if (!(p->slots.n ? plan_slots(c, &a, p->w->format, p->slots.n, n_tiles, &s)
                      : plan_skinny(c, &a, p->w->format, p->n_rows, all_tiles, &s)))
         return ERR_UNSUPPORTED;
-    if (p->joined) s.k = skinny_kernel(p->w->format, 0);
     if (p->w->format == CUDA_FORMAT_F16) {
         int rc = map_weights(c, b, &a);
         if (rc) return rc;
     }
+    if (s.by_lane && !s.x_row) {
+        int rc = cuda_tensor_map(c, a.x, p->n_rows, a.pitch, 8 * s.n_groups, s.k.cols / CUDA_PITCH,
+                                 &a.map[CARGS_PRODUCT_INPUT]);
+        if (rc) return rc;
+    }
     a.block_tiles = s.block_tiles;
     a.group_rows = s.group_rows;
-    a.n_stages = s.n_stages;
+    a.n_stages = (uint8_t)s.n_stages;
+    a.by_lane = s.by_lane;
+    a.launches_early = !p->tiles && (b->launches_early || waits_for_sums(c, b));
+    a.overlaps_previous = b->overlaps_previous;
     a.n_consumers = s.consumers;
     a.stage_bytes = (uint32_t)s.stage;
     a.x_row = s.x_row;
@@ -278,6 +309,7 @@ static int launch_skinny(struct cuda_backend *c, const struct batch *b) {
     const bool keeps = keeps_input(c, b);
     const int rc = cuda_launch(c, &l);
     c->ready.n_launches = keeps && !rc ? c->n_launches : 0;
+    c->ready.early = a.launches_early;
     return rc;
 }
 
@@ -295,7 +327,7 @@ static bool is_small(const struct cuda_product *p, const struct batch *b) {
  * for each; 0 if the skinny GEMM cannot take them. */
 static uint32_t multiply_small(struct cuda_backend *c, const struct batch *b, int *rc) {
     struct cuda_product p[BACKEND_LINEAR_MAX];
-    struct batch small = {0, p};
+    struct batch small = {.p = p};
     uint32_t done = 0;
     for (uint32_t i = 0; i < b->n; i++)
         if (is_small(&b->p[i], b)) p[small.n++] = b->p[i], done |= 1u << i;
@@ -324,11 +356,11 @@ static int multiply_batch(struct cuda_backend *c, const struct batch *b) {
 }
 
 int cuda_product(struct cuda_backend *c, const struct cuda_product *p) {
-    return multiply_batch(c, &(struct batch){1, p});
+    return multiply_batch(c, &(struct batch){.n = 1, .p = p});
 }
 
 int cuda_products(struct cuda_backend *c, const struct cuda_product *p, uint32_t n) {
-    return multiply_batch(c, &(struct batch){n, p});
+    return multiply_batch(c, &(struct batch){.n = n, .p = p});
 }
 
 static struct cuda_product product_of(const struct op_linear *a, uint32_t i) {
@@ -374,21 +406,34 @@ static int linear_pair(struct cuda_backend *c, const struct op_linear *a) {
     return rc ? rc : cuda_product(c, &p);
 }
 
-/* Weights of one format share a launch. */
+/* Is a batch of this format one skinny GEMM, which may overlap another one? */
+static bool overlaps(const struct cuda_backend *c, const struct op_linear *a, int format) {
+    return format != CUDA_FORMAT_F32 && a->n_rows <= CUDA_SKINNY_ROWS && !c->force.path;
+}
+
+/* Weights of one format share a launch. Launches of several formats run beside each other: few
+ * rows' are bound by the order of their sums. */
 int cuda_linear_rows(struct cuda_backend *c, const struct op_linear *a) {
     uint32_t kinds = 0;
     if (a->act != BACKEND_ACT_NONE) return linear_pair(c, a);
     for (uint32_t i = 0; i < a->n_weights; i++)
         kinds |= cuda_in_of(a->w[i]);
+    const uint64_t n_launches = c->n_launches;
     int rc = cuda_input(c, &a->in, a->n_rows, (uint32_t)a->w[0]->n_in, kinds, NULL);
+    bool early = c->n_launches == n_launches && c->ready.early;
     for (uint32_t i = 0, done = 0; i < a->n_weights && !rc; i++) {
         struct cuda_product p[BACKEND_LINEAR_MAX];
-        struct batch b = {0, p};
+        struct batch b = {.p = p};
         if (done >> i & 1) continue;
+        const int format = cuda_weight_of(a->w[i])->format;
         for (uint32_t k = i; k < a->n_weights; k++)
-            if (cuda_weight_of(a->w[k])->format == cuda_weight_of(a->w[i])->format)
+            if (cuda_weight_of(a->w[k])->format == format)
                 p[b.n++] = product_of(a, k), done |= 1u << k;
-        if (!rc) rc = multiply_batch(c, &b);
+            else if (!(done >> k & 1) && overlaps(c, a, cuda_weight_of(a->w[k])->format))
+                b.launches_early = overlaps(c, a, format);
+        b.overlaps_previous = early && overlaps(c, a, format);
+        early = b.launches_early;
+        rc = multiply_batch(c, &b);
     }
     return rc;
 }

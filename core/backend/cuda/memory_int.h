@@ -58,9 +58,9 @@ int cuda_side_wait(backend *be, err *e);
 
 /* ERR_UNSUPPORTED: the driver is too old. */
 int cuda_tensor_maps_open(struct cuda_backend *c, err *e);
-/* Describes w, (n_rows, pitch) f16 in device memory, to the TMA: boxes of 16 rows by 128 columns.
- * 0 or ERR_DEVICE. */
+/* Describes w, (n_rows, pitch) f16 in device memory, to the TMA: boxes of box_rows rows by
+ * box_groups groups of 64 columns. 0 or ERR_DEVICE. */
 int cuda_tensor_map(struct cuda_backend *c, const void *w, uint64_t n_rows, uint32_t pitch,
-                    struct cuda_tensor_map *out);
+                    uint32_t box_rows, uint32_t box_groups, struct cuda_tensor_map *out);
 
 #endif

@@ -143,6 +143,7 @@ struct cuda_ready {
     const void *x, *norm;
     float eps;
     uint32_t n_rows, n_in, kinds; /* kinds: of enum cuda_in */
+    bool early; /* the last launch lets the next one start when it has the input */
 };
 
 /* The side stream (side.c). Batch i has place i % BACKEND_SIDE_BATCHES. */

@@ -10,7 +10,7 @@ enum { /* cuda.h */
        L2_PROMOTION_256B = 3,
        OOB_FILL_NONE = 0
 };
-enum { RANK = 3, GROUP = 64 /* halves */, GROUPS = 2, ROWS = 16 };
+enum { RANK = 3, GROUP = 64 /* halves */ };
 
 int cuda_tensor_maps_open(struct cuda_backend *c, err *e) {
     enum cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
@@ -27,11 +27,11 @@ int cuda_tensor_maps_open(struct cuda_backend *c, err *e) {
 }
 
 int cuda_tensor_map(struct cuda_backend *c, const void *w, uint64_t n_rows, uint32_t pitch,
-                    struct cuda_tensor_map *out) {
+                    uint32_t box_rows, uint32_t box_groups, struct cuda_tensor_map *out) {
     uint64_t row_bytes = (uint64_t)pitch * 2, n_groups = pitch / GROUP;
     const uint64_t dims[RANK] = {GROUP, n_rows, n_groups};
     const uint64_t strides[RANK - 1] = {row_bytes, GROUP * 2};
-    const uint32_t box[RANK] = {GROUP, ROWS, GROUPS}, steps[RANK] = {1, 1, 1};
+    const uint32_t box[RANK] = {GROUP, box_rows, box_groups}, steps[RANK] = {1, 1, 1};
     *out = (struct cuda_tensor_map){{(uintptr_t)w, row_bytes, n_rows, n_groups}};
     if (!c->encode_tensor_map) return 0;
     int rc = c->encode_tensor_map(out, DATA_TYPE_FLOAT16, RANK, (void *)(uintptr_t)w, dims, strides,

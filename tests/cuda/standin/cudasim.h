@@ -106,7 +106,8 @@ void cudasim_bulk_expect(uint64_t *bar, uint32_t bytes, const char *file, int li
 void cudasim_bulk_copy(void *shared, const void *global, uint32_t bytes, uint64_t *bar,
                        const char *file, int line);
 void cudasim_tensor_copy(void *shared, const uint64_t map[16], uint32_t row, uint32_t group,
-                         uint64_t *bar, const char *file, int line);
+                         uint32_t box_rows, uint32_t box_groups, uint64_t *bar, const char *file,
+                         int line);
 void cudasim_fail(const char *format, ...) __attribute__((format(printf, 1, 2), noreturn));
 
 /* An access that the compiler does not instrument: an atomic operation, or a special load. */

@@ -533,7 +533,14 @@ static inline void bulk_copy(void *shared, const void *global, uint32_t bytes, u
 }
 static inline void tensor_copy(void *shared, const struct cuda_tensor_map &map, uint32_t row,
                                uint32_t group, uint64_t *bar, CUDASIM_WHERE) {
-    if (threadIdx.x % 32 == 0) cudasim_tensor_copy(shared, map.words, row, group, bar, file, line);
+    if (threadIdx.x % 32 == 0)
+        cudasim_tensor_copy(shared, map.words, row, group, 16, 2, bar, file, line);
+}
+static inline void tensor_copy_box(void *shared, const struct cuda_tensor_map &map, uint32_t row,
+                                   uint32_t group, uint32_t box_rows, uint32_t box_groups,
+                                   uint64_t *bar, CUDASIM_WHERE) {
+    if (threadIdx.x % 32 == 0)
+        cudasim_tensor_copy(shared, map.words, row, group, box_rows, box_groups, bar, file, line);
 }
 static inline void pdl_wait() {
     cudasim_pdl_wait();

@@ -275,21 +275,26 @@ void cudasim_bulk_copy(void *shared, const void *global, uint32_t bytes, uint64_
 /* map: the output of the stand-in's cuTensorMapEncodeTiled, the plain form of
  * shaders/cuda/tensor_map.h. */
 void cudasim_tensor_copy(void *shared, const uint64_t map[16], uint32_t row, uint32_t group,
-                         uint64_t *bar, const char *file, int line) {
-    enum { ROWS = 16, GROUPS = 2, UNITS = 8 };
+                         uint32_t box_rows, uint32_t box_groups, uint64_t *bar, const char *file,
+                         int line) {
+    enum { UNITS = 8 };
+    const uint32_t bytes = box_groups * box_rows * UNITS * 16;
     mbar_of(bar, file, line);
     if (!map[0] || !map[3]) cudasim_fail("%s:%d: no tensor map", file, line);
+    if (map[4] && (map[4] != box_rows || map[5] != box_groups)) /* none before sm_90 */
+        cudasim_fail("%s:%d: a box of %u x %u, the tensor map's is %u x %u", file, line, box_rows,
+                     box_groups, (unsigned)map[4], (unsigned)map[5]);
     if ((uintptr_t)shared % 1024)
         cudasim_fail("%s:%d: tensor copy to %p: not aligned to 1024", file, line, shared);
-    sim_access(shared, GROUPS * ROWS * UNITS * 16, SIM_COPY, SIM_ME, __builtin_return_address(0));
-    memset(shared, 0xff, GROUPS * ROWS * UNITS * 16);
-    for (uint32_t i = 0; i < GROUPS * ROWS * UNITS; i++) {
-        uint32_t u = i % UNITS, r = i / UNITS % ROWS, z = i / UNITS / ROWS;
+    sim_access(shared, bytes, SIM_COPY, SIM_ME, __builtin_return_address(0));
+    memset(shared, 0xff, bytes);
+    for (uint32_t i = 0; i < bytes / 16; i++) {
+        uint32_t u = i % UNITS, r = i / UNITS % box_rows, z = i / UNITS / box_rows;
         const char *from =
             (const char *)(uintptr_t)map[0] + (row + r) * map[1] + (group + z) * 128 + u * 16;
         bool there = row + r < map[2] && group + z < map[3];
         if (there) sim_access(from, 16, SIM_READ, SIM_ME, __builtin_return_address(0));
-        bulk_add((struct bulk){(char *)shared + z * ROWS * 128 + r * 128 + (u ^ r % 8) * 16,
+        bulk_add((struct bulk){(char *)shared + z * box_rows * 128 + r * 128 + (u ^ r % 8) * 16,
                                there ? from : NULL, there ? 16 : 0, there ? 0 : 16, bar, false});
     }
 }

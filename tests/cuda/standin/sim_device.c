@@ -343,8 +343,8 @@ const char *cudaGetErrorString(cudaError_t rc) {
     return "unrecognized error code";
 }
 
-/* Of the driver's tensor maps, only this kind: halves, rows in groups of 64, boxes of 16 rows by
- * two groups (shaders/cuda/tensor_map.h). */
+/* Of the driver's tensor maps, only this kind: halves, rows in groups of 64, boxes of a multiple of
+ * 8 rows. */
 static int encode_tiled(uint64_t map[16], int type, uint32_t rank, void *address,
                         const uint64_t *dims, const uint64_t *strides, const uint32_t *box,
                         const uint32_t *steps, int interleave, int swizzle, int l2, int fill) {
@@ -354,11 +354,12 @@ static int encode_tiled(uint64_t map[16], int type, uint32_t rank, void *address
         return INVALID_VALUE;
     if ((uintptr_t)address % 16 || strides[0] % 16 || strides[1] != 128 || dims[0] != 64)
         return INVALID_VALUE;
-    if (box[0] != 64 || box[1] != 16 || box[2] != 2 || steps[0] != 1 || steps[1] != 1 ||
-        steps[2] != 1)
+    if (box[0] != 64 || !box[1] || box[1] % 8 || box[1] > 256 || !box[2] || box[2] > 256 ||
+        steps[0] != 1 || steps[1] != 1 || steps[2] != 1)
         return INVALID_VALUE;
     memset(map, 0, 16 * sizeof *map);
     map[0] = (uintptr_t)address, map[1] = strides[0], map[2] = dims[1], map[3] = dims[2];
+    map[4] = box[1], map[5] = box[2];
     return 0;
 }
 
