@@ -3,8 +3,10 @@
  * in one launch with attention; latent rows (multi-head latent attention) of 576 dimensions; wide
  * heads, of 256 and 512. 32 query heads unless it says otherwise, blocks of 16 tokens. Runs a CUDA
  * graph of many calls, each over different blocks, so that data comes from memory and launches cost
- * no time. usage: bench_attention [quick|all|latent|wide]     quick: small shapes once, for the
- * simulator; all: every type and size; latent, wide: only latent rows, only wide heads */
+ * no time. usage: bench_attention [quick|all|latent|wide|short]     quick: small shapes once, for
+ * the simulator; all: every type and size; latent, wide: only latent rows, only wide heads; short:
+ * the microseconds by which attention with its store extends a decode step of one or a few
+ * sequences */
 #include "core/backend/cuda/ops_int.h"
 #include "core/base/log.h"
 #include "tests/support/rng.h"
@@ -382,11 +384,215 @@ static void bench_wide(struct bench *b, bool quick) {
                                       .shuffled = true});
 }
 
+/* ---- what attention adds to a step ---- */
+
+/* Layers of models in use: Llama 3 8B, Qwen3.5 35B-A3B, Gemma 3 12B. */
+static const struct step_shape {
+    uint32_t dim, heads, kv_heads, n_rot;
+    bool interleaved, normed;
+} step_shapes[] = {
+    {128, 32, 8, 128, true, false}, {256, 16, 2, 64, false, true}, {256, 16, 8, 256, false, true}};
+
+enum { STEP_CALLS = 24, STEP_SEQS = 8, STEP_CONTEXT = 4096, STEP_EVICT_BYTES = 96 << 20 };
+enum { STEP_QUICK_CALLS = 2, STEP_QUICK_EVICT_BYTES = 1 << 20 };
+
+struct step {
+    backend_buf *other, *evicted; /* other: what the kernel before attention writes */
+    backend_weight *norm;
+    backend_buf *pools[2], *inv_freq;
+    struct call other_call; /* of the kernels that evict instructions */
+    uint32_t n_calls;
+    uint64_t evict_bytes;
+};
+
+static backend_buf *random_buf(struct cuda_backend *c, uint64_t n, uint32_t mask, uint32_t bits) {
+    int32_t *w = words(n);
+    for (uint64_t i = 0; i < n; i++)
+        w[i] = (int32_t)((rng_next(&rng) & mask) | bits);
+    return words_new(c, w, n);
+}
+
+/* f32 of -0.5 .. -0.25 and 0.25 .. 0.5, and of K and V f16 of the same. */
+static void step_open(struct bench *b, struct step *s, bool quick) {
+    s->n_calls = quick ? STEP_QUICK_CALLS : STEP_CALLS;
+    s->evict_bytes = quick ? STEP_QUICK_EVICT_BYTES : STEP_EVICT_BYTES;
+    const uint64_t pool = (uint64_t)STEP_SEQS * STEP_CONTEXT * 8 * 256 / 2;
+    float norm[256];
+    err e = {0};
+    for (uint32_t i = 0; i < 256; i++)
+        norm[i] = rng_float(&rng, 0.5f, 1.5f);
+    const struct backend_weight_desc desc = {.name = "norm",
+                                             .type = QTYPE_F32,
+                                             .use = BACKEND_USE_VECTOR,
+                                             .n_out = 1,
+                                             .n_in = 256,
+                                             .data = norm};
+    need(cuda_weight_new(&b->c->base, &desc, &s->norm, &e), "a weight");
+    for (uint32_t i = 0; i < 2; i++)
+        s->pools[i] = random_buf(b->c, pool, 0x83ff83ffu, 0x34003400u);
+    s->inv_freq = random_buf(b->c, 128, 0x007fffffu, 0x3e000000u);
+    s->other = filled(b->c, 4096 * sizeof(float), 0);
+    s->evicted = buf_new(b->c, s->evict_bytes);
+    backend_buf **const inputs[] = {&b->q, &b->k, &b->v};
+    for (uint32_t i = 0; i < 3; i++) {
+        cuda_buf_free(*inputs[i]);
+        *inputs[i] = random_buf(b->c, UINT64_C(65536), 0x807fffffu, 0x3e800000u);
+    }
+    s->other_call = call_new(
+        b->c, &(struct bench_case){.n_seqs = 1, .rows = 32, .context = 32, .kv_heads = 32}, 0);
+}
+
+/* Other kernels' instructions and bytes, as a layer's have them run between two calls. */
+static void evict(struct bench *b, const struct step *s) {
+    static const struct {
+        int type;
+        uint32_t dim;
+    } kernels[] = {{QTYPE_BF16, 128}, {QTYPE_Q8_0, 128}, {QTYPE_BF16, 64}, {QTYPE_Q8_0, 64}};
+    need((int)cudaMemsetAsync(cuda_at(s->evicted), 0, s->evict_bytes, b->c->stream), "a fill");
+    b->c->after_other = true;
+    for (uint32_t i = 0; i < 4; i++) {
+        const struct backend_kv kv = {.kv_type = kernels[i].type,
+                                      .n_kv_heads = 16,
+                                      .block_tokens = BLOCK,
+                                      .head_dim = kernels[i].dim,
+                                      .n_blocks = 2,
+                                      .k = s->pools[0],
+                                      .v = s->pools[1]};
+        const struct bench_case k = {.dim = kernels[i].dim, .n_seqs = 1, .rows = 32, .context = 32};
+        const struct op_paged_attention a = {.q = b->q,
+                                             .pos = s->other_call.pos,
+                                             .row_start = s->other_call.row_start,
+                                             .tables = s->other_call.tables,
+                                             .n_rows = 32,
+                                             .n_seqs = 1,
+                                             .n_heads = 16,
+                                             .table_stride = blocks_of(&k),
+                                             .max_context = 32,
+                                             .scale = 0.1f,
+                                             .kv = kv,
+                                             .out = s->evicted};
+        need(cuda_paged_attention(&b->c->base, &a), "attention");
+    }
+}
+
+/* Microseconds of a call's kernels, with attention or without it. */
+static double step_time(struct bench *b, const struct step *s, const struct op_store_attend *op,
+                        bool cold, bool with) {
+    struct cuda_backend *c = b->c;
+    static uint64_t key = UINT64_C(1) << 32;
+    cudaEvent_t begin, end;
+    double best = 1e30;
+    err e = {0};
+    need((int)cudaEventCreateWithFlags(&begin, cudaEventDefault), "an event");
+    need((int)cudaEventCreateWithFlags(&end, cudaEventDefault), "an event");
+    key++;
+    for (int i = -1; i < b->n_runs; i++) {
+        float ms = 0;
+        int rc = cuda_capture_begin(&c->base, key, &e);
+        for (uint32_t j = 0; rc == 0 && j < s->n_calls; j++) {
+            if (cold) evict(b, s);
+            need(cuda_gate(&c->base, &(struct op_gate){.x = s->other, .n_rows = 1, .n_cols = 4096}),
+                 "a small kernel");
+            if (with) need(cuda_store_attend(&c->base, op), "attention");
+        }
+        if (rc == 0) need(cuda_capture_end(&c->base, &e), "recording");
+        need((int)cudaEventRecord(begin, c->stream), "an event");
+        need(cuda_graph_launch(&c->base, &e), "a run");
+        need((int)cudaEventRecord(end, c->stream), "an event");
+        need(cuda_sync(&c->base, &e), "attention");
+        need((int)cudaEventElapsedTime(&ms, begin, end), "an event");
+        if (i >= 0 && ms < best) best = ms;
+    }
+    cudaEventDestroy(begin);
+    cudaEventDestroy(end);
+    return best * 1e3 / s->n_calls;
+}
+
+static uint64_t hash_of(const struct bench *b, uint64_t n) {
+    uint32_t *w = malloc((size_t)n * sizeof *w);
+    uint64_t h = UINT64_C(14695981039346656037);
+    need(w ? 0 : -1, "memory");
+    need((int)cudaMemcpy(w, cuda_at(b->out), n * sizeof *w, cudaMemcpyDeviceToHost), "a download");
+    for (uint64_t i = 0; i < n; i++)
+        h = (h ^ w[i]) * UINT64_C(1099511628211);
+    free(w);
+    return h;
+}
+
+static void bench_step(struct bench *b, const struct step *s, const struct step_shape *shape,
+                       uint32_t n_seqs, uint32_t context, uint32_t max_context) {
+    const struct bench_case k = {.n_seqs = n_seqs,
+                                 .rows = 1,
+                                 .context = context,
+                                 .max_context = max_context,
+                                 .shuffled = true};
+    struct call call = call_new(b->c, &k, 0);
+    const struct backend_kv kv = {.kv_type = QTYPE_F16,
+                                  .n_kv_heads = shape->kv_heads,
+                                  .block_tokens = BLOCK,
+                                  .head_dim = shape->dim,
+                                  .n_blocks = n_seqs * blocks_of(&k),
+                                  .k = s->pools[0],
+                                  .v = s->pools[1]};
+    const struct op_store_attend op = {.store = {.q = b->q,
+                                                 .k = b->k,
+                                                 .v = b->v,
+                                                 .pos = call.pos,
+                                                 .slots = call.slots,
+                                                 .inv_freq = s->inv_freq,
+                                                 .q_norm = shape->normed ? s->norm : NULL,
+                                                 .k_norm = shape->normed ? s->norm : NULL,
+                                                 .eps = 1e-6f,
+                                                 .n_rows = n_seqs,
+                                                 .n_heads = shape->heads,
+                                                 .n_rot = shape->n_rot,
+                                                 .interleaved = shape->interleaved,
+                                                 .kv = kv},
+                                       .attend = {.q = b->q,
+                                                  .pos = call.pos,
+                                                  .row_start = call.row_start,
+                                                  .tables = call.tables,
+                                                  .n_rows = n_seqs,
+                                                  .n_seqs = n_seqs,
+                                                  .n_heads = shape->heads,
+                                                  .table_stride = blocks_of(&k),
+                                                  .max_context = max_context,
+                                                  .scale = 0.08838834764f,
+                                                  .kv = kv,
+                                                  .out = b->out}};
+    double us[2];
+    for (int cold = 0; cold < 2; cold++)
+        us[cold] = step_time(b, s, &op, cold, true) - step_time(b, s, &op, cold, false);
+    printf("dim %3u heads %2u/%u, %u x context %4u of %4u: %6.2f us, after other kernels %6.2f us  "
+           "%016llx\n",
+           shape->dim, shape->heads, shape->kv_heads, n_seqs, context, max_context, us[0], us[1],
+           (unsigned long long)hash_of(b, (uint64_t)n_seqs * shape->heads * shape->dim));
+    fflush(stdout);
+    call_free(&call);
+}
+
+static void bench_steps(struct bench *b, bool quick) {
+    static const uint32_t contexts[][2] = {{16, 128},  {100, 128},   {100, 4096},  {200, 256},
+                                           {500, 512}, {1000, 1024}, {2048, 2048}, {4096, 4096}};
+    struct step s;
+    step_open(b, &s, quick);
+    for (uint32_t i = 0; i < sizeof step_shapes / sizeof *step_shapes; i++)
+        for (uint32_t n_seqs = 1; n_seqs <= (quick ? 1 : STEP_SEQS); n_seqs *= STEP_SEQS)
+            for (uint32_t j = 0; j < (quick ? 2 : sizeof contexts / sizeof *contexts); j++)
+                bench_step(b, &s, &step_shapes[i], n_seqs, contexts[j][0], contexts[j][1]);
+    backend_buf *const bufs[] = {s.other, s.evicted, s.pools[0], s.pools[1], s.inv_freq};
+    for (uint32_t i = 0; i < sizeof bufs / sizeof *bufs; i++)
+        cuda_buf_free(bufs[i]);
+    backend_weight_free(s.norm);
+    call_free(&s.other_call);
+}
+
 int main(int argc, char **argv) {
     bool quick = argc > 1 && strcmp(argv[1], "quick") == 0;
     bool all = argc > 1 && strcmp(argv[1], "all") == 0;
     bool latent = argc > 1 && strcmp(argv[1], "latent") == 0;
     bool wide = argc > 1 && strcmp(argv[1], "wide") == 0, some = latent || wide;
+    bool steps = argc > 1 && strcmp(argv[1], "short") == 0;
     struct backend_config config = {.name = "cuda", .max_rows = MAX_ROWS, .max_cols = 64};
     struct bench b = {.n_runs = quick ? 1 : 10};
     const uint64_t row = (uint64_t)HEADS * MAX_DIM * sizeof(float);
@@ -404,12 +610,13 @@ int main(int argc, char **argv) {
     b.v = filled(b.c, MAX_ROWS * row, 0x3c);
     b.inv_freq = filled(b.c, MAX_DIM / 2 * sizeof(float), 0x3c);
     if (b.copy > 0) printf("a copy: %.1f GB/s\n", b.copy * 1e-9);
-    if (!some) bench_decode(&b, quick);
-    if (!some) bench_store(&b, quick);
+    if (steps || quick) bench_steps(&b, quick);
+    if (!some && !steps) bench_decode(&b, quick);
+    if (!some && !steps) bench_store(&b, quick);
     if (all) bench_many(&b);
-    if (!quick && !some) bench_prefill(&b, all);
-    if (!wide) bench_latent(&b, quick);
-    if (!latent) bench_wide(&b, quick);
+    if (!quick && !some && !steps) bench_prefill(&b, all);
+    if (!wide && !steps) bench_latent(&b, quick);
+    if (!latent && !steps) bench_wide(&b, quick);
     backend_buf *const bufs[] = {b.q, b.out, b.k, b.v, b.inv_freq};
     for (uint32_t i = 0; i < sizeof bufs / sizeof *bufs; i++)
         cuda_buf_free(bufs[i]);
