@@ -109,6 +109,42 @@ __device__ __forceinline__ void norm_head(const struct cargs_rope_store &a, uint
             v[i / 4][i % 4] = v[i / 4][i % 4] * scale * f[i / 4][i % 4];
 }
 
+/* rotate, if no quad has dimensions of both halves: few instructions, none of which waits for a
+ * branch. */
+template <int N>
+__device__ __forceinline__ void rotate_quads(const struct cargs_rope_store &a, float (&v)[N][4],
+                                             const float *x, const float *cosines,
+                                             const float *sines) {
+    const uint32_t half = a.n_rot / 2;
+#pragma unroll
+    for (uint32_t i = 0; i < N; i++) {
+        const uint32_t d = quad_dim(i), at = d - a.first_rot; /* wraps before it */
+        if (at >= a.n_rot) continue;
+        if (a.interleaved) {
+            const float2 c = *reinterpret_cast<const float2 *>(cosines + at / 2),
+                         s = *reinterpret_cast<const float2 *>(sines + at / 2);
+            const float was[4] = {v[i][0], v[i][1], v[i][2], v[i][3]};
+            v[i][0] = fmaf(was[0], c.x, -(was[1] * s.x));
+            v[i][1] = fmaf(was[0], s.x, was[1] * c.x);
+            v[i][2] = fmaf(was[2], c.y, -(was[3] * s.y));
+            v[i][3] = fmaf(was[2], s.y, was[3] * c.y);
+        } else {
+            const bool second = at >= half;
+            const uint32_t pair = second ? at - half : at;
+            const float4 o4 = *reinterpret_cast<const float4 *>(x + (second ? d - half : d + half)),
+                         c4 = *reinterpret_cast<const float4 *>(cosines + pair),
+                         s4 = *reinterpret_cast<const float4 *>(sines + pair);
+            const float o[4] = {o4.x, o4.y, o4.z, o4.w}, c[4] = {c4.x, c4.y, c4.z, c4.w},
+                        s[4] = {s4.x, s4.y, s4.z, s4.w};
+#pragma unroll
+            for (uint32_t e = 0; e < 4; e++) {
+                const float add = second ? v[i][e] * c[e] : -(o[e] * s[e]);
+                v[i][e] = fmaf(second ? o[e] : v[i][e], second ? s[e] : c[e], add);
+            }
+        }
+    }
+}
+
 /* x (head_dim): memory of the warp for exchanges between lanes. */
 template <int N>
 __device__ __forceinline__ void rotate(const struct cargs_rope_store &a, float (&v)[N][4], float *x,
@@ -118,9 +154,12 @@ __device__ __forceinline__ void rotate(const struct cargs_rope_store &a, float (
         write_head(a, x, v, aligned);
         __syncwarp();
     }
+    const bool whole = aligned && half % 4 == 0;
+    if (whole) rotate_quads(a, v, x, cosines, sines);
 #pragma unroll
     for (uint32_t i = 0; i < N; i++) {
         const uint32_t d = quad_dim(i);
+        if (whole) break;
         float was[4];
 #pragma unroll
         for (uint32_t e = 0; e < 4; e++)
