@@ -190,11 +190,12 @@ enum cuda_attention_type {
     CUDA_ATTENTION_N_TYPES
 };
 
-/* Kernels for heads of 64, of 128, of any multiple of 16 up to 128, up to 256, and of 512
+/* Kernels for heads of 64, of 128, of 256, of any multiple of 16 up to 128, up to 256, and of 512
  * dimensions. */
 enum cuda_attention_dims {
     CUDA_ATTENTION_64,
     CUDA_ATTENTION_128,
+    CUDA_ATTENTION_256,
     CUDA_ATTENTION_TO_128,
     CUDA_ATTENTION_TO_256,
     CUDA_ATTENTION_512,
@@ -234,14 +235,16 @@ struct cargs_attention {
     uint32_t first_row;                         /* attention_plain's */
     uint32_t block_splits;                      /* of a block */
     uint32_t by_chunk;                          /* a KV split is a chunk; else a span */
-    uint32_t n_stages; /* attention_prefill: 1..3; attention_latent: quarters of chunks, 4.. */
-    uint32_t v_dim;    /* dimensions of a head of V and of out */
-    uint32_t v_of_k;   /* V is the head of K */
-    uint32_t tiles;    /* sequences of many queries, in attention_latent, attention_decode */
-    uint32_t slice;    /* attention_latent: most queries of a block */
-    uint32_t padding;
+    uint32_t n_stages;    /* attention_prefill: 1..3; attention_latent: quarters of chunks, 4.. */
+    uint32_t v_dim;       /* dimensions of a head of V and of out */
+    uint32_t v_of_k;      /* V is the head of K */
+    uint32_t tiles;       /* sequences of many queries, in attention_latent, attention_decode */
+    uint32_t slice;       /* attention_latent: most queries of a block */
+    uint32_t block_shift; /* log2(block_splits) */
+    /* 1 / divisor, for quotients: of query heads by their KV head's group, of tasks */
+    float inverse_group, inverse_slices, inverse_kv_heads, padding;
 };
-ARGS_SIZE(struct cargs_attention, 200);
+ARGS_SIZE(struct cargs_attention, 216);
 
 /* attention_decode. store.q NULL: q, K and V are ready; otherwise each sequence has one row, whose
  * q, k and v are the inputs of rope_store. */
@@ -249,7 +252,7 @@ struct cargs_decode {
     struct cargs_attention attention;
     struct cargs_rope_store store;
 };
-ARGS_SIZE(struct cargs_decode, 384);
+ARGS_SIZE(struct cargs_decode, 400);
 
 /* delta_net.cu, delta_prefill.cu: op_linear_attention */
 enum {

@@ -6,56 +6,12 @@
  * are the 8 columns: so K and V are read once for all of them, and little work is wasted on
  * missing queries. The last block of a task to end merges the partial results; those of wide
  * heads (more than 256 dimensions) are too many for one block, another kernel merges them. */
-#include "shaders/cuda/attention_decode_task.cuh"
+#include "shaders/cuda/attention_decode_rows.cuh"
 #include "shaders/cuda/kernels.h"
-#include "shaders/cuda/rope.cuh"
 
 namespace {
 
-enum { WARPS = CUDA_ATTENTION_WARPS, THREADS = 32 * WARPS };
-/* Floats per query of scores; neighbouring queries are in different banks. */
-enum { SCORE_PITCH = CHUNK + 4 };
-
-/* ---- shared memory ---- */
-
-/* K: each warp's quarter, of two chunks in turn or, from 256 dimensions of two bytes on, of one. V:
- * of two chunks; of wide heads, of one. Then scores (SLICE, SCORE_PITCH) for as many chunks as K,
- * a flag, and struct new_token. Until the first barrier of a chunk, V's second slot holds the
- * inputs of the queries; so the kernel of wide heads does not make rows. */
-template <int KV, int DIM> struct layout {
-    static constexpr uint32_t element = kv_traits<KV>::quantized ? 1 : 2;
-    static constexpr bool wide = DIM > 256;
-    static constexpr uint32_t key_slots = wide || (element == 2 && DIM > 128) ? 1 : 2;
-    static constexpr uint32_t value_slots = wide ? 1 : 2;
-    static constexpr uint32_t scales =
-        kv_traits<KV>::quantized ? DIM / SCALE_DIMS * QUARTER * 2 : 0; /* of a quarter */
-    static constexpr uint32_t key_bytes = DIM * QUARTER * element + scales;
-    static constexpr uint32_t values = DIM * CHUNK * element;
-    static constexpr uint32_t value_bytes = values + 4 * scales;
-    static constexpr uint32_t keys_at = 0, values_at = WARPS * key_slots * key_bytes;
-    static constexpr uint32_t scores_at = values_at + value_slots * value_bytes;
-    static constexpr uint32_t last_at =
-        scores_at + key_slots * SLICE * SCORE_PITCH * (uint32_t)sizeof(float);
-    static constexpr uint32_t new_token_at = last_at + 16;
-    static constexpr int blocks = wide ? (element == 1 ? 2 : 1) /* per multiprocessor */
-                                  : DIM == 64 || (element == 1 && DIM == 128) ? 4
-                                                                              : 3;
-    static constexpr uint32_t bytes = new_token_at + (wide ? 0 : (DIM + DIM / SCALE_DIMS) * 4);
-};
-
-/* Offset of 8 tokens of dimension d of a quarter of K, f16: rows of 32 bytes, with the halves of
- * every second group of four rows swapped, so that eight rows of one half are in different
- * banks. */
-__device__ __forceinline__ uint32_t key_place(uint32_t d, uint32_t half) {
-    return d * 32 + ((half ^ (d / 4)) & 1) * 16;
-}
-
-/* Offset of the 16 dimensions `unit` of a token of a chunk of V, Q8_0. */
-template <int DIM>
-__device__ __forceinline__ uint32_t value_place_q8(uint32_t token, uint32_t unit) {
-    if (DIM == 64) return token * 64 + ((unit ^ (token / 2)) & 3) * 16;
-    return value_place(token, unit);
-}
+enum { FEW_CHUNKS = 2 }; /* that one block takes alone */
 
 /* ---- copies ---- */
 
@@ -236,10 +192,10 @@ __device__ __forceinline__ float make_probabilities(const float *scores, int fir
         unit = 1;
     }
     if (!whole) {
+        const seen here = {keys.first - first - (int)t * 2, keys.last - first - (int)t * 2};
 #pragma unroll
         for (int i = 0; i < CHUNK / 4; i++)
-            if (!sees(keys, first + i / 4 * 16 + i / 2 % 2 * 8 + (int)t * 2 + i % 2))
-                s[i] = NOTHING;
+            if (!sees(here, i / 4 * 16 + i / 2 % 2 * 8 + i % 2)) s[i] = NOTHING;
     }
 #pragma unroll
     for (int i = 0; i < CHUNK / 4; i++)
@@ -274,14 +230,20 @@ __device__ __forceinline__ void make_values(const uint32_t p[CHUNK / 8], const u
                                             int head_dim, float o[n_tiles<DIM>][4]) {
     const uint32_t lane = threadIdx.x % 32;
     const int tile = (int)threadIdx.x / 32 * n_tiles<DIM>;
+    /* Four tiles are a panel; a row's place depends on its number modulo 8 alone. */
+    constexpr int N = n_tiles<DIM> < 4 ? n_tiles<DIM> : 4;
+    const uint8_t *from[N];
+#pragma unroll
+    for (int i = 0; i < N; i++)
+        from[i] =
+            values + value_place(lane / 16 * 8 + lane % 8, (uint32_t)(tile + i) * 2 + lane / 8 % 2);
 #pragma unroll
     for (int j = 0; j < CHUNK / 16; j++)
 #pragma unroll
         for (int i = 0; i < n_tiles<DIM>; i++) {
             if ((tile + i) * 16 >= head_dim) break;
             uint32_t a[4];
-            ldmatrix4_trans(a, values + value_place((uint32_t)j * 16 + lane / 16 * 8 + lane % 8,
-                                                    (uint32_t)(tile + i) * 2 + lane / 8 % 2));
+            ldmatrix4_trans(a, from[i % N] + i / N * (CHUNK * 128) + j * (16 * 128));
             mma<KV>(o[i], a, p + 2 * j);
         }
 }
@@ -366,16 +328,25 @@ __device__ __forceinline__ void store(const block_result<DIM> &f, int head_dim, 
     }
 }
 
+/* A lane finds one query's factor, the others' come from other lanes: less code than two. */
 template <int KV, int DIM>
 __device__ __forceinline__ void store_result(const cargs_attention &a, const task &t, int head_dim,
                                              const block_result<DIM> &f) {
+    const uint32_t own = threadIdx.x % SLICE;
     float *to[2], factor[2];
+    sums sum[2];
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        sum[i].m = __shfl_sync(CUDA_ALL, f.sum[i].m, (int)own / 2);
+        sum[i].l = __shfl_sync(CUDA_ALL, f.sum[i].l, (int)own / 2);
+    }
+    const float mine = normalize_factor(own % 2 ? sum[1] : sum[0], a.sinks,
+                                        query_head(t, min(own, t.n_queries - 1)));
 #pragma unroll
     for (uint32_t i = 0; i < 2; i++) {
         const uint32_t query = threadIdx.x % 4 * 2 + i;
         to[i] = query < t.n_queries ? a.out + query_at(a, t, query) : nullptr;
-        factor[i] =
-            query < t.n_queries ? normalize_factor(f.sum[i], a.sinks, query_head(t, query)) : 0;
+        factor[i] = __shfl_sync(CUDA_ALL, mine, (int)query);
     }
     store<KV, DIM>(f, head_dim, to, factor, true);
 }
@@ -393,99 +364,6 @@ __device__ __forceinline__ void store_partial(const cargs_attention &a, const ta
             *reinterpret_cast<float2 *>(to[i] + head_dim) = make_float2(f.sum[i].m, f.sum[i].l);
     }
     store<KV, DIM>(f, head_dim, to, factor, false);
-}
-
-/* ---- q, k and v of a step's rows, unless a previous kernel has made them ---- */
-
-/* The newest token of a sequence as K and V store it: bits and scales of its k, then of its v. */
-struct new_token {
-    int chunk; /* its chunk; below 0: not in this block */
-    uint32_t token;
-    uint16_t *bits, *scales; /* (2, DIM), (2, DIM / SCALE_DIMS) */
-};
-
-template <int KV, int DIM>
-__device__ __forceinline__ void patch_keys(uint8_t *keys, const new_token &f, int head_dim) {
-    const uint32_t lane = threadIdx.x % 32, token = f.token % QUARTER;
-#pragma unroll 1 /* small code: fetching instructions would cost more than the loop */
-    for (uint32_t d = lane; d < (uint32_t)head_dim; d += 32)
-        if (kv_traits<KV>::quantized)
-            keys[d * 16 + token] = (uint8_t)f.bits[d];
-        else
-            *reinterpret_cast<uint16_t *>(keys + key_place(d, token / 8) + token % 8 * 2) =
-                f.bits[d];
-    if (kv_traits<KV>::quantized && lane < (uint32_t)head_dim / SCALE_DIMS)
-        reinterpret_cast<uint16_t *>(keys + DIM * 16)[lane * QUARTER + token] = f.scales[lane];
-    __syncwarp();
-}
-
-template <int KV, int DIM>
-__device__ __forceinline__ void patch_values(uint8_t *values, const new_token &f, int head_dim) {
-    const uint32_t lane = threadIdx.x % 32, groups = (uint32_t)head_dim / SCALE_DIMS;
-#pragma unroll 1
-    for (uint32_t d = lane; d < (uint32_t)head_dim; d += 32)
-        if (kv_traits<KV>::quantized)
-            values[value_place_q8<DIM>(f.token, d / 16) + d % 16] = (uint8_t)f.bits[DIM + d];
-        else
-            *reinterpret_cast<uint16_t *>(values + value_place(f.token, d / 8) + d % 8 * 2) =
-                f.bits[DIM + d];
-    if (kv_traits<KV>::quantized && lane < groups)
-        reinterpret_cast<uint16_t *>(values + layout<KV, DIM>::values)[f.token * groups + lane] =
-            f.scales[DIM / SCALE_DIMS + lane];
-}
-
-/* Source of row `at`: the queries, then k, then v. */
-__device__ __forceinline__ const float *row_at(const cargs_attention &a, const cargs_rope_store &r,
-                                               const task &t, uint32_t at) {
-    const uint64_t kv_row = ((uint64_t)t.row * a.op.n_kv_heads + t.kv_head) * a.head_dim;
-    return at < t.n_queries ? a.q + query_at(a, t, at) : (at == t.n_queries ? r.k : r.v) + kv_row;
-}
-
-/* Makes the task's queries (norm and rope), query i in work + (1 + i) DIM, and, if this block
- * has the newest token, its k and v, which the first slice's block stores too. The rows are
- * distributed over the warps. work: DIM f32 of angles, then a row of DIM each. */
-template <int KV, int DIM>
-__device__ __forceinline__ void make_rows(const cargs_attention &a, const cargs_rope_store &r,
-                                          const task &t, new_token &f, float *work) {
-    const uint32_t warp = threadIdx.x / 32, slot = (uint32_t)r.slots[t.row];
-    const float *cosines = work, *sines = work + r.n_rot / 2;
-    if (slot >= r.op.n_slots) f.chunk = -1;
-    const uint32_t n = t.n_queries + (f.chunk >= 0 ? 2 : 0);
-    constexpr int N = (DIM + 127) / 128;
-    constexpr uint32_t type = KV == CUDA_ATTENTION_F16    ? QTYPE_F16
-                              : KV == CUDA_ATTENTION_BF16 ? QTYPE_BF16
-                                                          : QTYPE_Q8_0;
-    float next[N][4], factors[N][4];
-    const float q_scale = q_scale_at(r, (int32_t)t.keys.last);
-    make_angles(r, (float)t.keys.last, work, work + r.n_rot / 2, threadIdx.x, THREADS);
-    if (r.q_norm_kind == ARGS_NORM_HEADS) read_head(r, r.q_norm, factors, true);
-    __syncthreads();
-    pdl_wait();
-    if (warp < n) read_head(r, row_at(a, r, t, warp), next, true);
-#pragma unroll 1
-    for (uint32_t at = warp; at < n; at += WARPS) {
-        const uint32_t norm = at < t.n_queries    ? r.q_norm_kind
-                              : at == t.n_queries ? r.k_norm_kind
-                                                  : ARGS_NORM_NONE;
-        float v[N][4], *x = work + (1 + at) * DIM;
-#pragma unroll
-        for (uint32_t i = 0; i < 4 * N; i++)
-            v[i / 4][i % 4] = next[i / 4][i % 4];
-        if (at + WARPS < n) read_head(r, row_at(a, r, t, at + WARPS), next, true);
-        if (at == t.n_queries && norm == ARGS_NORM_HEADS) read_head(r, r.k_norm, factors, true);
-        norm_and_rotate(r, norm, v, factors, 1.0f, x, cosines, sines, at <= t.n_queries, true);
-        if (at < t.n_queries) {
-            scale_head(v, q_scale);
-            write_head(r, x, v, true);
-            continue;
-        }
-        const bool is_k = at == t.n_queries;
-        unsigned char *run =
-            t.query == 0 ? slot_run(r, is_k ? r.k_pool : r.v_pool, slot, t.kv_head) : nullptr;
-        store_head(r, v, run, is_k, slot % r.block_tokens, f.bits + (is_k ? 0 : DIM),
-                   f.scales + (is_k ? 0 : DIM / SCALE_DIMS), type, true);
-    }
-    __syncthreads();
 }
 
 /* ---- the kernel ---- */
@@ -528,7 +406,6 @@ __device__ __forceinline__ void start_next(const cargs_attention &a, const task 
 struct lane_query {
     seen keys;
     lean leaning;
-    const float *row;
 };
 
 __device__ __forceinline__ lane_query query_of(const cargs_attention &a, const task &t) {
@@ -537,7 +414,6 @@ __device__ __forceinline__ lane_query query_of(const cargs_attention &a, const t
     lane_query l;
     l.keys = is ? seen_by(a, t.seq, query_row(t, query)) : seen_from(-1, 0);
     l.leaning = lean_of(a, is ? query_row(t, query) : t.row, is ? query_head(t, query) : 0);
-    l.row = is ? a.q + query_at(a, t, query) : nullptr;
     return l;
 }
 
@@ -598,11 +474,9 @@ attend_chunk(const cargs_attention &a, const task &t, const query_words<KV, DIM>
 
 /* Attends to a block's chunks and stores the result or partial results. */
 template <int KV, int DIM>
-__device__ __forceinline__ void attend_share(const cargs_attention &a, const task &t,
-                                             const share &s, const lane_query &l, int head_dim,
-                                             pipe &p, const new_token &newest, float *scores) {
-    query_words<KV, DIM> q;
-    load_query<KV, DIM>(l.row, head_dim, a.op.q_scale, q);
+__device__ __forceinline__ void
+attend_share(const cargs_attention &a, const task &t, const share &s, const query_words<KV, DIM> &q,
+             const lane_query &l, int head_dim, pipe &p, const new_token &newest, float *scores) {
     block_result<DIM> all;
     clear<DIM>(all);
 #pragma unroll 1
@@ -629,6 +503,12 @@ __device__ __forceinline__ void attend_share(const cargs_attention &a, const tas
         store_partial<KV, DIM>(a, t, head_dim, all, s.begin / SPAN_CHUNKS - t.first_split);
 }
 
+/* A few chunks take one block less time than the merge of partial results takes. */
+__device__ __forceinline__ void use_one_block(const cargs_attention &a, task &t) {
+    if (!a.by_chunk || t.n_splits > FEW_CHUNKS) return;
+    t.block_splits = max(t.block_splits, (int)FEW_CHUNKS), t.n_blocks = min(t.n_blocks, 1);
+}
+
 /* Is this block the last of its task? Then it sees the others' stores, and the count is reset. */
 __device__ bool is_last(uint32_t *done, int n_blocks, uint32_t *last) {
     __threadfence();
@@ -642,6 +522,62 @@ __device__ bool is_last(uint32_t *done, int n_blocks, uint32_t *last) {
     return *last != 0;
 }
 
+/* Merges a task's partial results as merge_query does. LANES threads have a query, a thread N times
+ * four of its dimensions. */
+template <int DIM>
+__device__ __forceinline__ void merge_task(const cargs_attention &a, const task &t) {
+    constexpr int LANES = DIM < 128 ? 16 : 32, N = DIM / 4 / LANES, AT_ONCE = SPAN_CHUNKS / N;
+    const uint32_t stride = a.n_slots * (a.v_dim + CUDA_ATTENTION_PARTIAL),
+                   d = threadIdx.x % LANES * 4;
+#pragma unroll 1
+    for (uint32_t query = threadIdx.x / LANES; query < t.n_queries; query += THREADS / LANES) {
+        const float *from = partial_at(a, t, 0, query);
+        float4 o[N], span[N];
+        sums total = empty_sums(), sum = empty_sums();
+#pragma unroll
+        for (int j = 0; j < N; j++)
+            o[j] = span[j] = make_float4(0, 0, 0, 0);
+        const int first = a.by_chunk ? t.first_split % SPAN_CHUNKS : 0, end = first + t.n_splits;
+#pragma unroll 1
+        for (int base = first / AT_ONCE * AT_ONCE; base < end; base += AT_ONCE) {
+            float4 partial[AT_ONCE][N];
+            float2 ml[AT_ONCE];
+#pragma unroll
+            for (int i = 0; i < AT_ONCE; i++) {
+                if (base + i >= end) break;
+                const float *p = from + (uint64_t)(uint32_t)max(base + i - first, 0) * stride;
+#pragma unroll
+                for (int j = 0; j < N; j++)
+                    if (d + j * LANES * 4 < a.v_dim)
+                        partial[i][j] =
+                            __ldcg(reinterpret_cast<const float4 *>(p + d + j * LANES * 4));
+                ml[i] = __ldcg(reinterpret_cast<const float2 *>(p + a.v_dim));
+            }
+#pragma unroll
+            for (int i = 0; i < AT_ONCE; i++) {
+                if (base + i >= end) break;
+                if (base + i < first) continue;
+                const merge f = merge_factors(sum, ml[i].x, ml[i].y);
+#pragma unroll
+                for (int j = 0; j < N; j++)
+                    merge4(span[j], partial[i][j], f);
+            }
+            /* The end of a span of chunks, and the last. */
+            if (base + AT_ONCE < end && (!a.by_chunk || (base + AT_ONCE) % SPAN_CHUNKS != 0))
+                continue;
+            const merge f = merge_factors(total, sum.m, sum.l);
+#pragma unroll
+            for (int j = 0; j < N; j++)
+                merge4(o[j], span[j], f), span[j] = make_float4(0, 0, 0, 0);
+            sum = empty_sums();
+        }
+#pragma unroll
+        for (int j = 0; j < N; j++)
+            if (d + j * LANES * 4 < a.v_dim)
+                store_merged(a, t, query, d + j * LANES * 4, o[j], total);
+    }
+}
+
 /* Grid: blocks of a task, tasks. Shared: struct layout. */
 template <int KV, int DIM, bool EXACT>
 CUDA_KERNEL_MIN(THREADS, (layout<KV, DIM>::blocks))
@@ -653,14 +589,15 @@ attention_decode(CUDA_ARGS(struct cargs_decode) args) {
     pdl_launch();
     const int head_dim = EXACT ? DIM : (int)a.head_dim, warp = (int)threadIdx.x / 32;
     task t;
-    const bool is = find_slice(a, blockIdx.y, at::wide && a.tiles != 0, t) &&
-                    (int)blockIdx.x < max(t.n_blocks, 1);
+    bool is = find_slice(a, blockIdx.y, at::wide && a.tiles != 0, t);
+    if (is && !at::wide) use_one_block(a, t);
+    is = is && (int)blockIdx.x < max(t.n_blocks, 1);
     if (!is) {
         pdl_wait();
         return;
     }
     const share s = share_of(a, t, (int)blockIdx.x);
-    lane_query l = query_of(a, t);
+    const lane_query l = query_of(a, t);
     pipe p;
     p.keys = shared + at::keys_at + (uint32_t)warp * (at::key_slots * at::key_bytes);
     p.values = shared + at::values_at;
@@ -673,6 +610,9 @@ attention_decode(CUDA_ARGS(struct cargs_decode) args) {
     newest.token = (uint32_t)t.keys.last % CHUNK;
     newest.bits = reinterpret_cast<uint16_t *>(shared + at::new_token_at),
     newest.scales = newest.bits + 2 * DIM;
+    query_words<KV, DIM> q;
+    row_factors<DIM> factors;
+    uint8_t *work = p.values + at::value_bytes;
     /* K and V of a sequence's earlier tokens were written by earlier steps, unless it has
      * several rows in this step. So the copy must wait only for the chunk with the newest token,
      * which this step stores, and only if that token is not made here. */
@@ -680,11 +620,10 @@ attention_decode(CUDA_ARGS(struct cargs_decode) args) {
         makes_rows || (a.n_rows == a.op.n_seqs && (s.begin + 1) * CHUNK <= t.keys.last);
 #pragma unroll 1
     for (int i = 0; i < 2; i++) {
-        if (i == 1 && makes_rows && t.keys.last >= 0) {
-            float *work = reinterpret_cast<float *>(p.values + at::value_bytes);
-            make_rows<KV, DIM>(a, args.store, t, newest, work);
-            if (l.row) l.row = work + (1 + threadIdx.x % 32 / 4) * DIM;
-        } else if (i == 1) {
+        if (i == 1) {
+            if constexpr (!at::wide)
+                prepare_rows<KV, DIM>(a, args.store, t, makes_rows && t.keys.last >= 0, newest,
+                                      factors, work);
             pdl_wait();
         }
         if (early == (i == 0)) start_pair<KV, DIM>(a, t, head_dim, p, s.begin);
@@ -693,21 +632,26 @@ attention_decode(CUDA_ARGS(struct cargs_decode) args) {
                                 p.keys + at::key_bytes);
     }
     p.block[0] = p.block[1], p.block[1] = p.block[2], p.block[2] = block_of(a, t, s.begin + 3);
-    attend_share<KV, DIM>(a, t, s, l, head_dim, p, newest,
-                          reinterpret_cast<float *>(shared + at::scores_at));
-    if constexpr (!at::wide) {
-        if (s.whole || !is_last(a.done + t.index, t.n_blocks,
-                                reinterpret_cast<uint32_t *>(shared + at::last_at)))
-            return;
-        const uint32_t quads = (uint32_t)head_dim / 4;
-        for (uint32_t i = threadIdx.x; i < t.n_queries * quads; i += THREADS)
-            merge_query(a, t, i / quads, i % quads * 4);
+    if constexpr (at::wide) {
+        const uint32_t query = threadIdx.x % 32 / 4;
+        load_query<KV, DIM>(query < t.n_queries ? a.q + query_at(a, t, query) : nullptr, head_dim,
+                            a.op.q_scale, q);
+    } else {
+        make_rows<KV, DIM>(a, args.store, t, makes_rows && t.keys.last >= 0, newest, factors, work);
+        read_queries<KV, DIM>(work, q);
     }
+    attend_share<KV, DIM>(a, t, s, q, l, head_dim, p, newest,
+                          reinterpret_cast<float *>(shared + at::scores_at));
+    if constexpr (!at::wide)
+        if (!s.whole && is_last(a.done + t.index, t.n_blocks,
+                                reinterpret_cast<uint32_t *>(shared + at::last_at)))
+            merge_task<DIM>(a, t);
 }
 
 template <int KV> const void *decode_kernel(int dims) {
     return dims == CUDA_ATTENTION_64       ? (const void *)attention_decode<KV, 64, true>
            : dims == CUDA_ATTENTION_128    ? (const void *)attention_decode<KV, 128, true>
+           : dims == CUDA_ATTENTION_256    ? (const void *)attention_decode<KV, 256, true>
            : dims == CUDA_ATTENTION_512    ? (const void *)attention_decode<KV, 512, true>
            : dims == CUDA_ATTENTION_TO_128 ? (const void *)attention_decode<KV, 128, false>
                                            : (const void *)attention_decode<KV, 256, false>;
@@ -719,6 +663,7 @@ template <int KV, int DIM> uint32_t layout_bytes(int makes_rows) {
 
 template <int KV> uint32_t decode_shared(int dims, int makes_rows) {
     return dims == CUDA_ATTENTION_64       ? layout_bytes<KV, 64>(makes_rows)
+           : dims == CUDA_ATTENTION_256    ? layout_bytes<KV, 256>(makes_rows)
            : dims == CUDA_ATTENTION_TO_256 ? layout_bytes<KV, 256>(makes_rows)
            : dims == CUDA_ATTENTION_512    ? layout_bytes<KV, 512>(makes_rows)
                                            : layout_bytes<KV, 128>(makes_rows);

@@ -9,8 +9,16 @@
 namespace {
 
 enum { SLICE = CUDA_ATTENTION_SLICE };
+enum { CHUNK_SHIFT = 6, SPAN_SHIFT = 4 };
+static_assert(CHUNK == 1 << CHUNK_SHIFT && SPAN_CHUNKS == 1 << SPAN_SHIFT, "");
 
 /* ---- the task of a block ---- */
+
+/* n / d for n < 2^22, in a few instructions; inverse: 1 / d, rounded. (n + 0.5) / d is at least 0.5
+ * / d from any integer, more than the roundings' error. */
+__device__ __forceinline__ uint32_t quotient(uint32_t n, float inverse) {
+    return (uint32_t)fmaf((float)n, inverse, 0.5f * inverse);
+}
 
 struct task {
     uint32_t index; /* in this pass */
@@ -18,23 +26,26 @@ struct task {
     uint32_t row;              /* the sequence's first */
     uint32_t query, n_queries; /* query: the first one */
     uint32_t group;            /* query heads per KV head */
-    int first_split, n_splits, n_blocks;
+    float inverse_group;
+    int first_split, n_splits, n_blocks, block_splits;
     seen keys; /* union over its queries */
 };
 
 /* The positions that a task's queries see, and their splits. By all lanes of a warp. */
 __device__ __forceinline__ void find_splits(const cargs_attention &a, task &t) {
     const uint32_t lane = threadIdx.x % 32;
-    const uint32_t row = t.query / t.group + lane, end = (t.query + t.n_queries - 1) / t.group;
+    const uint32_t row = quotient(t.query, t.inverse_group) + lane,
+                   end = quotient(t.query + t.n_queries - 1, t.inverse_group);
     t.keys = row <= end ? seen_by(a, t.seq, t.row + row) : seen_from(-1, 0);
     t.keys.first = __reduce_min_sync(CUDA_ALL, t.keys.first);
     t.keys.last = __reduce_max_sync(CUDA_ALL, t.keys.last);
-    const int split = a.by_chunk ? CHUNK : CHUNK * SPAN_CHUNKS;
-    t.first_split = t.keys.last < 0 ? 0 : t.keys.first / split;
+    const int shift = a.by_chunk ? CHUNK_SHIFT : CHUNK_SHIFT + SPAN_SHIFT;
+    t.first_split = t.keys.last < 0 ? 0 : t.keys.first >> shift;
     /* A position beyond max_context must not exceed the memory for partial results. */
     t.n_splits =
-        t.keys.last < 0 ? 0 : min(t.keys.last / split - t.first_split + 1, (int)a.op.n_splits);
-    t.n_blocks = (t.n_splits + (int)a.block_splits - 1) / (int)a.block_splits;
+        t.keys.last < 0 ? 0 : min((t.keys.last >> shift) - t.first_split + 1, (int)a.op.n_splits);
+    t.block_splits = (int)a.block_splits;
+    t.n_blocks = (t.n_splits + t.block_splits - 1) >> a.block_shift;
 }
 
 /* Tasks of up to `slice` queries, of sequences of one row or of at most `most` queries. False:
@@ -42,11 +53,13 @@ __device__ __forceinline__ void find_splits(const cargs_attention &a, task &t) {
 __device__ __forceinline__ bool find_task(const cargs_attention &a, uint32_t index, uint32_t slice,
                                           uint32_t most, task &t) {
     const uint32_t at = index + a.op.first_task;
+    const uint32_t head = quotient(at, a.inverse_slices); /* a sequence's KV head */
     t.index = index;
-    t.group = a.op.n_heads / a.op.n_kv_heads;
-    t.query = at % a.op.n_slices * slice;
-    t.kv_head = at / a.op.n_slices % a.op.n_kv_heads;
-    t.seq = at / a.op.n_slices / a.op.n_kv_heads;
+    t.group = quotient(a.op.n_heads, a.inverse_kv_heads);
+    t.inverse_group = a.inverse_group;
+    t.query = (at - head * a.op.n_slices) * slice;
+    t.seq = quotient(head, a.inverse_kv_heads);
+    t.kv_head = head - t.seq * a.op.n_kv_heads;
     t.row = t.seq;
     uint32_t n_rows = 1;
     if (a.n_rows != a.op.n_seqs) { /* otherwise each sequence has one row: saves a dependent load */
@@ -69,6 +82,7 @@ __device__ __forceinline__ bool find_slice(const cargs_attention &a, uint32_t in
     if (!find_tile<SLICE, QUERIES>(a, at / a.op.n_kv_heads, of)) return false;
     t.index = index;
     t.group = a.op.n_heads / a.op.n_kv_heads;
+    t.inverse_group = a.inverse_group;
     t.seq = of.seq, t.kv_head = at % a.op.n_kv_heads, t.row = of.row;
     t.query = of.query, t.n_queries = of.n_queries;
     find_splits(a, t);
@@ -76,11 +90,12 @@ __device__ __forceinline__ bool find_slice(const cargs_attention &a, uint32_t in
 }
 
 __device__ uint32_t query_row(const task &t, uint32_t query) {
-    return t.row + (t.query + query) / t.group;
+    return t.row + quotient(t.query + query, t.inverse_group);
 }
 
 __device__ uint32_t query_head(const task &t, uint32_t query) {
-    return t.kv_head * t.group + (t.query + query) % t.group;
+    const uint32_t at = t.query + query;
+    return t.kv_head * t.group + at - quotient(at, t.inverse_group) * t.group;
 }
 
 /* Index into q. */
@@ -107,10 +122,10 @@ struct share {
 };
 
 __device__ share share_of(const cargs_attention &a, const task &t, int block) {
-    const int chunks = a.by_chunk ? 1 : SPAN_CHUNKS, first = block * (int)a.block_splits;
+    const int chunks = a.by_chunk ? 1 : SPAN_CHUNKS, first = block * t.block_splits;
     share s;
     s.begin = (t.first_split + first) * chunks;
-    s.end = (t.first_split + min(first + (int)a.block_splits, t.n_splits)) * chunks - 1;
+    s.end = (t.first_split + min(first + t.block_splits, t.n_splits)) * chunks - 1;
     s.begin = max(s.begin, t.keys.last < 0 ? 0 : t.keys.first / CHUNK);
     s.end = min(s.end, t.keys.last < 0 ? -1 : t.keys.last / CHUNK);
     s.whole = t.n_blocks <= 1 && s.begin / SPAN_CHUNKS == max(s.end, s.begin) / SPAN_CHUNKS;

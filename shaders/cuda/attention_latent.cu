@@ -664,6 +664,7 @@ __device__ __forceinline__ bool find_work(const cargs_attention &a, task &t, sha
     if (!find_tile<8 * N, CUDA_LATENT_QUERIES>(a, gridDim.x - 1 - blockIdx.x, of)) return false;
     t.index = 0;
     t.seq = of.seq, t.kv_head = 0, t.row = of.row, t.group = a.op.n_heads;
+    t.inverse_group = a.inverse_group;
     t.query = of.query, t.n_queries = of.n_queries;
     t.keys = tile_keys(a, of);
     t.first_split = 0, t.n_splits = t.n_blocks = 1;

@@ -18,7 +18,8 @@ enum {
     WIDE_DIM = 512, /* or this */
     QUARTER = 16,   /* tokens: attention.cuh */
     MAX_GRID_Y = 65535,
-    DECODE_BLOCKS = 3 /* most blocks of attention_decode per multiprocessor */
+    MAX_TASKS = 1 << 22, /* and queries of a KV head: attention_decode_task.cuh */
+    DECODE_BLOCKS = 3    /* most blocks of attention_decode per multiprocessor */
 };
 
 static const float log2_e = 1.44269504088896340736f;
@@ -62,6 +63,8 @@ static struct cargs_attention attention_args(struct cuda_backend *c,
         .kv_type = (uint32_t)a->kv.kv_type,
         .v_dim = backend_kv_v_dim(&a->kv),
         .v_of_k = a->kv.v_dim != 0,
+        .inverse_group = (float)a->kv.n_kv_heads / (float)a->n_heads,
+        .inverse_kv_heads = 1.0f / (float)a->kv.n_kv_heads,
     };
 }
 
@@ -109,6 +112,7 @@ static enum cuda_attention_type kernel_type(const struct backend_kv *kv) {
 static enum cuda_attention_dims kernel_dims(const struct backend_kv *kv) {
     return kv->head_dim == 64        ? CUDA_ATTENTION_64
            : kv->head_dim == 128     ? CUDA_ATTENTION_128
+           : kv->head_dim == 256     ? CUDA_ATTENTION_256
            : kv->head_dim < 128      ? CUDA_ATTENTION_TO_128
            : kv->head_dim <= MAX_DIM ? CUDA_ATTENTION_TO_256
                                      : CUDA_ATTENTION_512;
@@ -216,11 +220,11 @@ static void choose_splits(const struct cuda_backend *c, struct decode *d) {
     uint32_t spans = most_splits(d->a, d->k.most, CUDA_ATTENTION_CHUNK * CUDA_ATTENTION_SPAN);
     args->by_chunk = 2 * (uint64_t)d->n_tasks * spans < least;
     args->op.n_splits = args->by_chunk ? most_splits(d->a, d->k.most, CUDA_ATTENTION_CHUNK) : spans;
-    args->block_splits = 1;
+    args->block_splits = 1, args->block_shift = 0;
     while (args->by_chunk && args->block_splits < CUDA_ATTENTION_SPAN &&
            (uint64_t)d->n_tasks * cuda_div_up(args->op.n_splits, args->block_splits) >
                d->k.blocks * n_sms)
-        args->block_splits *= 2;
+        args->block_splits *= 2, args->block_shift++;
 }
 
 /* Divides the sequences' queries and positions, and attends. */
@@ -239,6 +243,8 @@ static int attend_divided(struct cuda_backend *c, struct decode *d) {
         args->n_slots = d->k.slice;
         d->n_tasks = a->kv.n_kv_heads * (a->n_rows * group / d->k.slice + a->n_seqs);
     }
+    if (d->n_tasks >= MAX_TASKS) return ERR_UNSUPPORTED;
+    args->inverse_slices = 1.0f / (float)args->op.n_slices;
     choose_splits(c, d);
     uint64_t most = args->op.n_splits > 1 ? PARTIAL_BYTES / task_bytes(d) : d->n_tasks;
     if (!most) return ERR_UNSUPPORTED;
@@ -386,11 +392,12 @@ static int attend_prefill(struct cuda_backend *c, const struct op_paged_attentio
 
 int cuda_paged_attention(backend *be, const struct op_paged_attention *a) {
     struct cuda_backend *c = cuda_of(be);
+    const uint64_t queries = (uint64_t)a->n_rows * (a->n_heads / a->kv.n_kv_heads);
     if (!cuda_kv_fits(&a->kv)) return ERR_UNSUPPORTED;
-    if (is_latent(&a->kv)) return attend_latent(c, a);
-    if (!is_tiled(c, &a->kv)) return launch_plain(c, a);
+    if (is_latent(&a->kv) && queries < MAX_TASKS) return attend_latent(c, a);
+    if (!is_tiled(c, &a->kv) || queries >= MAX_TASKS) return launch_plain(c, a);
     /* A single sequence belongs to one of the two kernels. */
-    bool many = (uint64_t)a->n_rows * (a->n_heads / a->kv.n_kv_heads) > CUDA_ATTENTION_QUERIES;
+    bool many = queries > CUDA_ATTENTION_QUERIES;
     int rc = a->n_rows > a->n_seqs && many ? attend_prefill(c, a) : 0;
     return rc || (a->n_seqs == 1 && a->n_rows > 1 && many) ? rc : attend_decode(c, a, NULL, false);
 }
