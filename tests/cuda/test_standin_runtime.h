@@ -120,6 +120,19 @@ void test_events() {
     CHECK(x.get()[0] == 142 && !cudaGraphLaunch(exec, stream) && !cudaStreamSynchronize(stream));
     CHECK(x.get()[0] == 433);
     CHECK(!cudaGraphExecDestroy(exec) && !cudaGraphDestroy(graph));
+
+    /* A join that is missing, or comes too early. */
+    for (int joins = 0; joins < 2; joins++) {
+        CHECK(!cudaStreamBeginCapture(stream, cudaStreamCaptureModeRelaxed));
+        CHECK(!cudaEventRecord(event, stream) && !cudaStreamWaitEvent(other, event, 0));
+        CHECK(!launch(step, {x.p, 7, {}, 0}, 1, 32, 0, other));
+        if (joins)
+            CHECK(!cudaEventRecord(second, other) && !cudaStreamWaitEvent(stream, second, 0));
+        CHECK(!launch(step, {x.p, 7, {}, 0}, 1, 32, 0, other));
+        CHECK(cudaStreamEndCapture(stream, &graph) == cudaErrorStreamCaptureUnjoined && !graph);
+        enum cudaStreamCaptureStatus status;
+        CHECK(!cudaStreamIsCapturing(other, &status) && status == cudaStreamCaptureStatusNone);
+    }
     cudaGetLastError();
     CHECK(!cudaEventDestroy(event) && !cudaEventDestroy(second) && !cudaStreamDestroy(other));
 }

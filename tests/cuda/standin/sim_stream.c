@@ -29,8 +29,15 @@ struct ops {
     size_t n, cap, first; /* those before `first` are done */
 };
 
+/* Of each stream of a capture: how much of its work something follows. */
+enum { MAX_CAPTURING = 8 };
+struct clock {
+    uint64_t of[MAX_CAPTURING];
+};
+
 struct CUgraph_st {
     struct ops ops;
+    int n_streams; /* that took part */
     bool invalid, ended;
     enum cudaStreamCaptureMode mode;
 };
@@ -44,7 +51,8 @@ struct CUevent_st {
     cudaStream_t stream;       /* where it was recorded last */
     uint64_t version, reached; /* times recorded; times reached */
     struct timespec at;
-    cudaGraph_t graph; /* recorded under this capture */
+    cudaGraph_t graph;  /* recorded under this capture */
+    struct clock clock; /* of the stream, then */
 };
 struct CUstream_st {
     struct CUstream_st *next;
@@ -54,6 +62,8 @@ struct CUstream_st {
     bool running, late;
     cudaGraph_t capture;
     bool origin; /* of the capture */
+    int place;   /* in clocks of the capture */
+    struct clock clock;
 };
 
 static struct CUstream_st *streams, legacy[64];
@@ -230,6 +240,7 @@ static cudaError_t enqueue(cudaStream_t s, struct op *o) {
             return cudaErrorStreamCaptureInvalidated;
         }
         *push(&s->capture->ops) = *o;
+        s->clock.of[s->place]++;
         return cudaSuccess;
     }
     *push(&s->ops) = *o;
@@ -239,6 +250,21 @@ static cudaError_t enqueue(cudaStream_t s, struct op *o) {
 
 void sim_stream_late(cudaStream_t s) {
     s->late = true;
+}
+
+static void begin_capturing(cudaStream_t s, cudaGraph_t g) {
+    if (g->n_streams == MAX_CAPTURING) cudasim_fail("more than %d streams capture", MAX_CAPTURING);
+    s->capture = g;
+    s->place = g->n_streams++;
+    s->clock = (struct clock){{0}};
+}
+
+/* Does origin follow all work of the streams that joined its capture? */
+static bool has_joined(cudaStream_t origin) {
+    for (cudaStream_t s = streams; s; s = s->next)
+        if (s->capture == origin->capture && origin->clock.of[s->place] < s->clock.of[s->place])
+            return false;
+    return true;
 }
 
 /* Waiting for a stream under capture ends the capture. */
@@ -422,7 +448,10 @@ cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s) {
     if (!e || !(s = stream_of(s)) || e->device != s->device)
         return sim_leave(cudaErrorInvalidResourceHandle);
     e->graph = s->capture;
-    if (s->capture) return sim_leave(cudaSuccess); /* calls run in order anyway */
+    if (s->capture) { /* calls run in order anyway */
+        e->clock = s->clock;
+        return sim_leave(cudaSuccess);
+    }
     e->stream = s;
     e->refs++;
     struct op o = {.kind = RECORD, .event = e, .version = ++e->version};
@@ -436,7 +465,9 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned int flag
     if (flags) return sim_leave(cudaErrorInvalidValue);
     if (e->graph) { /* s joins the capture */
         if (s->capture && s->capture != e->graph) return sim_leave(cudaErrorStreamCaptureMerge);
-        s->capture = e->graph;
+        if (!s->capture) begin_capturing(s, e->graph);
+        for (int i = 0; i < MAX_CAPTURING; i++)
+            if (s->clock.of[i] < e->clock.of[i]) s->clock.of[i] = e->clock.of[i];
         return sim_leave(cudaSuccess);
     }
     if (s->capture) {
@@ -588,7 +619,7 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t s, enum cudaStreamCaptureMode mo
     if (!s) return sim_leave(cudaErrorStreamCaptureUnsupported); /* the legacy stream */
     if (!(s = stream_of(s))) return sim_leave(cudaErrorInvalidResourceHandle);
     if (s->capture) return sim_leave(cudaErrorIllegalState);
-    s->capture = must(calloc(1, sizeof *s->capture));
+    begin_capturing(s, must(calloc(1, sizeof *s->capture)));
     s->capture->mode = mode;
     s->origin = true;
     if (mode != cudaStreamCaptureModeRelaxed) n_captures_strict++;
@@ -602,6 +633,7 @@ cudaError_t cudaStreamEndCapture(cudaStream_t s, cudaGraph_t *out) {
     cudaGraph_t g = s->capture;
     if (!g) return sim_leave(rc ? rc : cudaErrorIllegalState);
     if (!s->origin) return sim_leave(rc ? rc : cudaErrorStreamCaptureUnmatched);
+    const bool joined = has_joined(s);
     for (cudaStream_t i = streams; i; i = i->next)
         if (i->capture == g) {
             i->capture = NULL;
@@ -609,6 +641,7 @@ cudaError_t cudaStreamEndCapture(cudaStream_t s, cudaGraph_t *out) {
         }
     if (g->mode != cudaStreamCaptureModeRelaxed) n_captures_strict--;
     if (!rc && g->invalid) rc = cudaErrorStreamCaptureInvalidated;
+    if (!rc && !joined) rc = cudaErrorStreamCaptureUnjoined;
     if (rc) {
         ops_free(&g->ops);
         free(g);
