@@ -25,6 +25,7 @@ static void close_device(backend *be) {
         cuda_buf_free(c->scratch[i]);
     cuda_weights_close(c);
     cuda_side_close(c);
+    cuda_branches_close(c);
     cuda_transfer_close(c);
     if (c->stream) cudaStreamDestroy(c->stream);
     free(c);
@@ -138,11 +139,12 @@ static int open_device(struct cuda_backend *c, const struct backend_config *conf
     if (crc)
         return err_set(e, ERR_DEVICE, "backend \"cuda\": cannot create a stream: %s",
                        cudaGetErrorString(crc));
-    if ((rc = cuda_transfer_open(c, e)) || (rc = cuda_weights_open(c, e)) ||
-        (rc = cuda_tensor_maps_open(c, e)) || (rc = cuda_lt_open(c, e)) ||
-        (rc = cuda_linear_scratch(c, config, e)) || (rc = cuda_attention_scratch(c, config, e)) ||
-        (rc = cuda_heads_scratch(c, config, e)) || (rc = cuda_moe_scratch(c, config, e)) ||
-        (rc = cuda_delta_scratch(c, e)) || (rc = cuda_top_scratch(c, config, e)))
+    if ((rc = cuda_transfer_open(c, e)) || (rc = cuda_branches_open(c, e)) ||
+        (rc = cuda_weights_open(c, e)) || (rc = cuda_tensor_maps_open(c, e)) ||
+        (rc = cuda_lt_open(c, e)) || (rc = cuda_linear_scratch(c, config, e)) ||
+        (rc = cuda_attention_scratch(c, config, e)) || (rc = cuda_heads_scratch(c, config, e)) ||
+        (rc = cuda_moe_scratch(c, config, e)) || (rc = cuda_delta_scratch(c, e)) ||
+        (rc = cuda_top_scratch(c, config, e)))
         return rc;
     log_info(
         "cuda: %s, %d multiprocessors, %llu MiB, of which this process uses at most %llu MiB; %s",

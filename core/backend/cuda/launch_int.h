@@ -1,4 +1,4 @@
-/* launch_int.h - kernel launches and CUDA graphs. Enqueuing does not wait for the device. */
+/* launch_int.h - kernel launches, CUDA graphs, branches. Enqueuing does not wait for the device. */
 #ifndef INFERD_CUDA_LAUNCH_INT_H
 #define INFERD_CUDA_LAUNCH_INT_H
 
@@ -32,5 +32,19 @@ int cuda_capture_end(backend *be, err *e);
 int cuda_graph_launch(backend *be, err *e);
 void cuda_graph_discard(backend *be);
 void cuda_graphs_free(struct cuda_backend *c);
+
+/* ---- branch.c: launches that do not depend on each other, each in a stream of its own ---- */
+
+/* Creates the streams and events. ERR_DEVICE. */
+int cuda_branches_open(struct cuda_backend *c, err *e);
+void cuda_branches_close(struct cuda_backend *c);
+/* The branches follow what was enqueued before. A fork ends with cuda_join, whatever fails between
+ * them. 0 or ERR_DEVICE, as are the results below. */
+int cuda_fork(struct cuda_backend *c);
+/* What is enqueued from now on goes to branch i (1 to CUDA_BRANCHES - 1, each once in a fork) and
+ * runs beside what was enqueued since the fork. Launches of branch 0 come before these calls. */
+int cuda_branch(struct cuda_backend *c, uint32_t i);
+/* What is enqueued from now on follows all branches. */
+int cuda_join(struct cuda_backend *c);
 
 #endif

@@ -6,8 +6,7 @@
 #include "shaders/cuda/kernels.h"
 
 enum {
-    SMALL_MOST_ROWS = 128,     /* a small product has at most this many rows */
-    SMALL_MOST_OUTPUTS = 2048, /* and fewer outputs than this */
+    SMALL_MOST_OUTPUTS = 2048, /* a small product has fewer outputs, and up to CUDA_BRANCH_ROWS */
     TINY_MOST_OUTPUTS = 64,    /* with any number of rows */
     WHOLE_INPUT = 32 << 10,    /* bytes of input that a skinny GEMM keeps in shared memory whole */
     STATIC_SHARED = 2048       /* most static and system shared memory of a skinny GEMM */
@@ -315,12 +314,16 @@ static int launch_skinny(struct cuda_backend *c, const struct batch *b) {
 
 /* ---- the choice ---- */
 
-/* Few outputs (16-bit weights beside others) or very few: large tiles are too few to fill the
- * device, and cuBLASLt without split-K is no better. */
+/* Very few outputs: large tiles are too few to fill the device. */
+static bool is_tiny(const struct cuda_product *p) {
+    return !p->pair && p->w->base.n_out <= TINY_MOST_OUTPUTS;
+}
+
+/* Also few outputs of 16-bit weights beside others: cuBLASLt without split-K is no better. */
 static bool is_small(const struct cuda_product *p, const struct batch *b) {
-    if (!p->pair && p->w->base.n_out <= TINY_MOST_OUTPUTS) return true;
+    if (is_tiny(p)) return true;
     return b->n > 1 && p->w->format == CUDA_FORMAT_F16 && !p->pair &&
-           p->n_rows <= SMALL_MOST_ROWS && p->w->base.n_out < SMALL_MOST_OUTPUTS;
+           p->n_rows <= CUDA_BRANCH_ROWS && p->w->base.n_out < SMALL_MOST_OUTPUTS;
 }
 
 /* Multiplies the small products of a batch (keys and values beside queries) together. Returns a bit
@@ -337,10 +340,54 @@ static uint32_t multiply_small(struct cuda_backend *c, const struct batch *b, in
     return 0;
 }
 
+static int multiply_large(struct cuda_backend *c, const struct cuda_product *p) {
+    int rc = 0;
+    return cuda_large_product(c, p, &rc) ? rc : cuda_tile_product(c, p);
+}
+
+/* ---- branches: products of one input side by side, because one alone does not fill the device */
+
+/* Can p run beside others? Not if it needs scratch memory that they may use, too: that of the
+ * partial sums of K splits (tile.c), or of a decoded matrix (large.c). */
+static bool is_apart(const struct cuda_backend *c, const struct cuda_product *p) {
+    return cuda_n_splits((uint32_t)p->w->base.n_in) == 1 &&
+           (p->w->format == CUDA_FORMAT_F16 || !c->lt || cuda_tile_is_best(c, p));
+}
+
+/* The products of a batch that leave the stream, a bit for each: never the first one. Of products
+ * that are all tiny the skinny GEMM makes one launch. */
+static uint32_t find_branches(const struct cuda_backend *c, const struct batch *b) {
+    uint32_t found = 0, n_tiny = 0;
+    if (c->force.one_stream || b->p->n_rows > CUDA_BRANCH_ROWS) return 0;
+    for (uint32_t i = 0; i < b->n; i++) {
+        n_tiny += is_tiny(&b->p[i]);
+        if (i && is_apart(c, &b->p[i])) found |= 1u << i;
+    }
+    return n_tiny == b->n ? 0 : found;
+}
+
+static int multiply_apart(struct cuda_backend *c, const struct cuda_product *p) {
+    int rc = is_tiny(p) ? launch_skinny(c, &(struct batch){.n = 1, .p = p}) : ERR_UNSUPPORTED;
+    return rc == ERR_UNSUPPORTED ? multiply_large(c, p) : rc;
+}
+
+static int multiply_branches(struct cuda_backend *c, const struct batch *b, uint32_t branches) {
+    int rc = cuda_fork(c);
+    for (uint32_t i = 0; i < b->n && !rc; i++)
+        if (!(branches >> i & 1)) rc = multiply_apart(c, &b->p[i]);
+    for (uint32_t i = 1; i < b->n && !rc; i++) {
+        if (!(branches >> i & 1)) continue;
+        rc = cuda_branch(c, i);
+        if (!rc) rc = multiply_apart(c, &b->p[i]);
+    }
+    const int joined = cuda_join(c);
+    return rc ? rc : joined;
+}
+
 static int multiply_batch(struct cuda_backend *c, const struct batch *b) {
     const struct cuda_product *p = b->p;
     enum cuda_path path = c->force.path;
-    uint32_t done = 0;
+    uint32_t done = 0, branches;
     int rc = 0;
     if (p->w->format == CUDA_FORMAT_F32) return launch_f32(c, b);
     if (p->tiles || path == CUDA_PATH_SKINNY || (!path && p->n_rows <= CUDA_SKINNY_ROWS)) {
@@ -348,12 +395,16 @@ static int multiply_batch(struct cuda_backend *c, const struct batch *b) {
         if (p->tiles || rc != ERR_UNSUPPORTED) return rc;
         rc = 0, path = CUDA_PATH_TILE; /* more K splits than a block has warps */
     }
+    if (!path && (branches = find_branches(c, b))) return multiply_branches(c, b, branches);
     if (!path) done = multiply_small(c, b, &rc);
     for (uint32_t i = 0; i < b->n && !rc; i++)
-        if (!(done >> i & 1) && (path == CUDA_PATH_TILE || !cuda_large_product(c, &p[i], &rc)))
-            rc = cuda_tile_product(c, &p[i]);
+        if (!(done >> i & 1))
+            rc = path == CUDA_PATH_TILE ? cuda_tile_product(c, &b->p[i])
+                                        : multiply_large(c, &b->p[i]);
     return rc;
 }
+
+_Static_assert((int)BACKEND_LINEAR_MAX <= (int)CUDA_BRANCHES, "a branch for each product");
 
 int cuda_product(struct cuda_backend *c, const struct cuda_product *p) {
     return multiply_batch(c, &(struct batch){.n = 1, .p = p});

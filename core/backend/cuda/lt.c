@@ -28,7 +28,6 @@ enum {
     MIN_OUT = 256, /* smaller products are not worth a plan */
     MIN_IN = 256,
     CANDIDATES = 12, /* that the library is asked for at once */
-    FEW_ROWS = 128,
     TIMED_RUNS = 4,
     PROBE_WARPS = 256,
     PROBE_THREADS = 128
@@ -90,7 +89,6 @@ static bool lt_load(struct cuda_lt *lt) {
 static bool lt_create(struct cuda_lt *lt) {
     const cublasOperation_t transposed = CUBLAS_OP_T;
     const uint32_t no_reduction = CUBLASLT_REDUCTION_SCHEME_NONE;
-    const uint64_t workspace = CUDA_LT_WORKSPACE;
     return !lt->cublasLtCreate(&lt->handle) &&
            !lt->cublasLtMatmulDescCreate(&lt->op, CUBLAS_COMPUTE_32F, CUDA_R_32F) &&
            !lt->cublasLtMatmulDescSetAttribute(lt->op, CUBLASLT_MATMUL_DESC_TRANSA, &transposed,
@@ -101,10 +99,7 @@ static bool lt_create(struct cuda_lt *lt) {
            !lt->cublasLtMatmulPreferenceCreate(&lt->preference) &&
            !lt->cublasLtMatmulPreferenceSetAttribute(lt->preference,
                                                      CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
-                                                     &no_reduction, sizeof no_reduction) &&
-           !lt->cublasLtMatmulPreferenceSetAttribute(lt->preference,
-                                                     CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
-                                                     &workspace, sizeof workspace);
+                                                     &no_reduction, sizeof no_reduction);
 }
 
 void cuda_lt_close(struct cuda_backend *c) {
@@ -163,15 +158,23 @@ static void set_layouts(struct cuda_lt *lt, const struct cuda_lt_product *p, uin
     set_layout(lt, lt->y, CUDA_R_32F, p->n_out, p->n_rows, p->y_pitch);
 }
 
+/* Bytes of the workspace: few rows have the part of a branch wherever they run, so that the
+ * algorithms chosen for them fit it. */
+static size_t workspace_bytes(uint32_t n_rows) {
+    return n_rows <= CUDA_BRANCH_ROWS ? CUDA_LT_PART : CUDA_LT_WORKSPACE;
+}
+
 /* y = (first split) or += (later ones) the product over the K split that begins at first. */
 static bool lt_multiply_split(struct cuda_backend *c, const struct cuda_lt_product *p,
                               uint32_t first, const cublasLtMatmulAlgo_t *algo) {
     const float alpha = p->scale, beta = first ? 1 : 0;
     struct cuda_lt *lt = c->lt;
+    uint8_t *workspace = cuda_scratch(c, CUDA_SCRATCH_LT);
+    workspace += (size_t)c->branches.at * CUDA_LT_PART;
     set_layouts(lt, p, split_cols(p->n_in, first));
     return lt->cublasLtMatmul(lt->handle, lt->op, &alpha, (const uint16_t *)p->w + first, lt->w,
                               (const uint16_t *)p->x + first, lt->x, &beta, p->y, lt->y, p->y,
-                              lt->y, algo, cuda_scratch(c, CUDA_SCRATCH_LT), CUDA_LT_WORKSPACE,
+                              lt->y, algo, workspace, workspace_bytes(p->n_rows),
                               c->stream) == CUBLAS_STATUS_SUCCESS;
 }
 
@@ -314,8 +317,12 @@ static bool is_split_k(const struct cuda_lt *lt, const cublasLtMatmulAlgo_t *alg
  */
 static int list_algorithms(struct cuda_lt *lt, const struct trial *t, uint32_t first,
                            cublasLtMatmulHeuristicResult_t found[2 * CANDIDATES]) {
-    const int n_lists = t->product.n_rows <= FEW_ROWS ? 2 : 1;
+    const int n_lists = t->product.n_rows <= CUDA_BRANCH_ROWS ? 2 : 1;
+    const uint64_t workspace = workspace_bytes(t->product.n_rows);
     int n_found = 0;
+    if (lt->cublasLtMatmulPreferenceSetAttribute(
+            lt->preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace, sizeof workspace))
+        return 0;
     for (int i = 0; i < n_lists; i++) {
         struct cuda_lt_product p = t->product;
         int n = 0;

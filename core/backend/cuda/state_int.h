@@ -3,15 +3,16 @@
  *
  * The backend's layers, each of which uses only those above it in this list:
  *   state_int.h    state.c                                 the device, failures, the stream
- *   launch_int.h   launch.c graph.c                        kernel launches, CUDA graphs
+ *   launch_int.h   launch.c graph.c branch.c               kernel launches, CUDA graphs, branches
  *   memory_int.h   memory.c transfer.c side.c tensor_map.c allocation, copies, TMA descriptors
  *   gemm_int.h     input.c epilogue.c lt.c tile.c large.c linear.c tune.c   matrix products
  *   ops_int.h      the other ops, weights.c, comm.c; device.c puts them into the vtable
  * Only files of this folder (and its tests and benchmarks) include these headers.
  *
- * All ops go to one stream; side.c has another one, for copies beside them. A step may be captured
- * into a CUDA graph and replayed; graphs are kept under the key that the model gives them. Kernels
- * lie in shaders/cuda; a launcher fills the kernel's argument struct and calls cuda_launch.
+ * All ops go to one stream; within an op, branch.c forks others from it and joins them, and side.c
+ * has one for copies beside the ops. A step may be captured into a CUDA graph and replayed; graphs
+ * are kept under the key that the model gives them. Kernels lie in shaders/cuda; a launcher fills
+ * the kernel's argument struct and calls cuda_launch.
  *
  * A CUDA error is sticky: `failed` holds its text, every later op and sync returns ERR_DEVICE.
  *
@@ -34,6 +35,10 @@ enum {
     CUDA_STAGING = 4 << 20,       /* bytes of pinned memory for uploads */
     CUDA_SIDE_STAGING = 16 << 20, /* the same of the side stream, at least */
     CUDA_LT_WORKSPACE = 32 << 20, /* bytes of CUDA_SCRATCH_LT */
+    CUDA_BRANCHES = 3,            /* products that run at once, at most (branch.c) */
+    CUDA_BRANCH_ROWS = 128,       /* and the most rows of each */
+    /* Bytes of CUDA_SCRATCH_LT for a product of up to CUDA_BRANCH_ROWS rows. */
+    CUDA_LT_PART = CUDA_LT_WORKSPACE / CUDA_BRANCHES / 256 * 256,
     CUDA_LARGE_ROWS = 384, /* from this many rows on, decode quantized weights once (large.c) */
     CUDA_SKINNY_ROWS = 32  /* most rows of a skinny GEMM (linear.c) */
 };
@@ -116,6 +121,7 @@ enum cuda_scratch {
 struct cuda_force {
     enum cuda_path { CUDA_PATH_AUTO, CUDA_PATH_SKINNY, CUDA_PATH_TILE, CUDA_PATH_LARGE } path;
     uint32_t block_tiles, n_stages; /* of the skinny GEMM: upper bounds */
+    bool one_stream;                /* products of one input run one after the other */
     enum cuda_exchange { CUDA_EXCHANGE_AUTO, CUDA_EXCHANGE_MANY, CUDA_EXCHANGE_NCCL } exchange;
 };
 
@@ -155,6 +161,15 @@ struct cuda_side {
     uint8_t *staging;                            /* (n_staging) pinned, a ring */
     uint64_t n_staging, staged, unstaged;        /* bytes in all; of those that are free again */
     uint64_t batch_staged[BACKEND_SIDE_BATCHES]; /* value of staged when the batch ended */
+};
+
+/* Streams beside `stream` for products of one input (branch.c). Branch 0 is `stream` itself. */
+struct cuda_branches {
+    cudaStream_t trunk;                  /* `stream`, while branch `at` has its place */
+    cudaStream_t streams[CUDA_BRANCHES]; /* from 1 on */
+    cudaEvent_t forked;                  /* what all branches follow */
+    cudaEvent_t ended[CUDA_BRANCHES];    /* from 1 on */
+    uint32_t at;                         /* the branch that launches go to */
 };
 
 /* The sums of the ranks that may be running in a stream of their own (overlap.c). */
@@ -199,6 +214,7 @@ struct cuda_backend {
      * not overlap it. */
     bool after_other;
     struct cuda_side side;
+    struct cuda_branches branches;
     cudaStream_t sums; /* NULL: the ranks' sums are in `stream` */
     cudaEvent_t made[CUDA_OVERLAP_PARTS], summed[CUDA_OVERLAP_PARTS];
     struct cuda_pending pending;
