@@ -37,7 +37,7 @@ $(CUDA_MODULE): $(CUDA_O)
 	$(CXX) -shared -o $@ $^ -L$(CUDA_HOME)/lib64 -lcudart_static -Wl,--no-undefined -lpthread -ldl -lrt -lm
 
 # Benchmarks of single kernels on a GPU.
-$(BUILD)/bench_gemm $(BUILD)/bench_linear $(BUILD)/bench_attention $(BUILD)/bench_side: $(BUILD)/%: $(BUILD)/pic/tests/cuda/%.o $(CUDA_O) \
+$(BUILD)/bench_gemm $(BUILD)/bench_linear $(BUILD)/bench_attention $(BUILD)/bench_delta $(BUILD)/bench_side: $(BUILD)/%: $(BUILD)/pic/tests/cuda/%.o $(CUDA_O) \
   $(BUILD)/libinferd.a
 	$(CXX) -o $@ $^ -L$(CUDA_HOME)/lib64 -lcudart_static $(LDLIBS) -lstdc++ -ldl -lrt
 

@@ -54,8 +54,8 @@ $(BUILD)/test_cuda_format $(BUILD)/test_cuda_linear $(BUILD)/test_cuda_branch: C
 # The stand-in's own test.
 $(BUILD)/test_cuda_standin: $(BUILD)/tests/cuda/test_standin.cu.o $(CUDASIM_O)
 	$(CXX) $(SAN) -o $@ $^ -lm -ldl -pthread
-$(BUILD)/tests/cuda/bench_gemm.o $(BUILD)/tests/cuda/bench_linear.o $(BUILD)/tests/cuda/bench_attention.o $(BUILD)/tests/cuda/bench_side.o: CPPFLAGS += $(CUDASIM_FLAGS)
-$(BUILD)/bench_gemm $(BUILD)/bench_linear $(BUILD)/bench_attention $(BUILD)/bench_side: $(BUILD)/%: $(BUILD)/tests/cuda/%.o $(CUDA_LIB)
+$(BUILD)/tests/cuda/bench_gemm.o $(BUILD)/tests/cuda/bench_linear.o $(BUILD)/tests/cuda/bench_attention.o $(BUILD)/tests/cuda/bench_delta.o $(BUILD)/tests/cuda/bench_side.o: CPPFLAGS += $(CUDASIM_FLAGS)
+$(BUILD)/bench_gemm $(BUILD)/bench_linear $(BUILD)/bench_attention $(BUILD)/bench_delta $(BUILD)/bench_side: $(BUILD)/%: $(BUILD)/tests/cuda/%.o $(CUDA_LIB)
 	$(CXX) $(SAN) -o $@ $^ -lm -ldl -pthread
 .PHONY: cuda-standin-test
 cuda-standin-test: $(BUILD)/test_cuda_standin
