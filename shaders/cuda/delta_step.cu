@@ -39,7 +39,7 @@ __device__ struct rows row_of(const args &a, uint32_t seq) {
 
 /* A channel of the convolution, each thread's own. */
 struct step_channel {
-    uint64_t at; /* among all channels */
+    uint32_t at; /* among all channels */
     bool there;
     float taps[TAPS], window[TAPS];
 };
@@ -48,12 +48,11 @@ struct step_channel {
 __device__ step_channel channel_of(const args &a, const struct rows &r, uint32_t v_head,
                                    uint32_t k_head) {
     const uint32_t part = threadIdx.x / DIM, i = threadIdx.x % DIM;
-    const uint64_t keys = (uint64_t)a.n_k_heads * a.k_dim;
+    const uint32_t keys = a.n_k_heads * a.k_dim;
     step_channel c = {};
     c.there = part < 2 ? i < a.k_dim : part == 2 && i < a.v_dim;
     if (!c.there) return c;
-    c.at = part < 2 ? part * keys + (uint64_t)k_head * a.k_dim + i
-                    : 2 * keys + (uint64_t)v_head * a.v_dim + i;
+    c.at = part < 2 ? part * keys + k_head * a.k_dim + i : 2 * keys + v_head * a.v_dim + i;
 #pragma unroll
     for (int32_t t = 0; t < TAPS; t++) {
         if (t >= (int32_t)a.n_taps) break;
@@ -144,21 +143,52 @@ __device__ void make_column(const args &a, const struct rows &r, uint32_t v_head
     t.o[col] = fmaf(t.by_q[from], u, o);
 }
 
+/* Where this thread's quarter of its column of S begins. */
+__device__ uint64_t s_at(const args &a, uint32_t v_head) {
+    const uint32_t first = threadIdx.x / DIM * (a.k_dim / QUARTERS);
+    return ((uint64_t)v_head * a.k_dim + first) * a.v_dim + threadIdx.x % DIM;
+}
+
+/* A quarter of a column of S, or 0. */
+__device__ __forceinline__ void read_s(const args &a, const float *from, bool there,
+                                       float (&s)[QUARTER_DIMS]) {
+#pragma unroll
+    for (uint32_t d = 0; d < QUARTER_DIMS; d++)
+        s[d] = there && d < a.k_dim / QUARTERS ? from[d * a.v_dim] : 0.0f;
+}
+
+/* A quarter's part of S^T k and S^T q, of a column that has S. */
+__device__ __forceinline__ void project(const args &a, step_tile &t,
+                                        const float (&s)[QUARTER_DIMS]) {
+    const uint32_t quarter = threadIdx.x / DIM, col = threadIdx.x % DIM, step = a.k_dim / QUARTERS;
+    float by_k = 0.0f, by_q = 0.0f;
+#pragma unroll
+    for (uint32_t d = 0; d < QUARTER_DIMS; d += 4) {
+        if (d >= step) break;
+        const float4 k = *reinterpret_cast<const float4 *>(t.in[1] + quarter * step + d),
+                     q = *reinterpret_cast<const float4 *>(t.in[0] + quarter * step + d);
+        by_k = fmaf(s[d + 3], k.w, fmaf(s[d + 2], k.z, fmaf(s[d + 1], k.y, fmaf(s[d], k.x, by_k))));
+        by_q = fmaf(s[d + 3], q.w, fmaf(s[d + 2], q.z, fmaf(s[d + 1], q.y, fmaf(s[d], q.x, by_q))));
+    }
+    t.parts[quarter][0][col] = by_k;
+    t.parts[quarter][1][col] = by_q;
+}
+
 /* S at the boundary that the row ends; s: a quarter of a column of S at the one before, or 0. */
 __device__ void fold_step(const args &a, const struct rows &r, uint32_t v_head, step_tile &t,
-                          float s[QUARTER_DIMS]) {
+                          float (&s)[QUARTER_DIMS]) {
     const uint32_t col = threadIdx.x % DIM, step = a.k_dim / QUARTERS,
-                   first = threadIdx.x / DIM * step, last = a.chunk - 1;
-    float *to = r.live + (uint64_t)v_head * a.k_dim * a.v_dim;
+                   at = threadIdx.x / DIM * step, last = a.chunk - 1;
     if (threadIdx.x < a.chunk) t.by_k[threadIdx.x] = expf(t.g[last] - t.g[threadIdx.x]);
     __syncthreads();
     if (col >= a.v_dim) return;
+    float *to = r.live + s_at(a, v_head);
     const float far = expf(t.g[last]);
 #pragma unroll
     for (uint32_t d = 0; d < QUARTER_DIMS; d++)
         s[d] *= far;
     for (uint32_t j = 0; j < a.chunk; j++) {
-        const float *k = (j < last ? t.k[j] : t.in[1]) + first, by = t.by_k[j], u = t.u[j][col];
+        const float *k = (j < last ? t.k[j] : t.in[1]) + at, by = t.by_k[j], u = t.u[j][col];
 #pragma unroll
         for (uint32_t d = 0; d < QUARTER_DIMS; d += 4) {
             if (d >= step) break;
@@ -171,7 +201,7 @@ __device__ void fold_step(const args &a, const struct rows &r, uint32_t v_head, 
     }
 #pragma unroll
     for (uint32_t d = 0; d < QUARTER_DIMS; d++)
-        if (d < step) to[(uint64_t)(first + d) * a.v_dim + col] = s[d];
+        if (d < step) to[d * a.v_dim] = s[d];
 }
 
 /* Brings the pending rows of both kinds to t, and their G. */
@@ -193,39 +223,46 @@ __device__ void load_pending(const args &a, const struct rows &r, uint32_t v_hea
         t.g[threadIdx.x] = r.live[a.state.g + (uint64_t)threadIdx.x * a.n_v_heads + v_head];
 }
 
-/* Grid: V heads, sequences. */
-CUDA_KERNEL(CUDA_DELTA_THREADS) delta_step(CUDA_ARGS(struct cargs_delta_net) a) {
+/* The norm of o, and its gate. Each warp sums all columns for itself. */
+__device__ void write_row(const args &a, const step_tile &t, uint64_t out, float z) {
+    const uint32_t tid = threadIdx.x;
+    float sum = 0.0f;
+    for (uint32_t d = tid % 32; d < a.v_dim; d += 32)
+        sum = fmaf(t.o[d], t.o[d], sum);
+    const float scale = 1.0f / sqrtf(warp_sum(sum) / (float)a.v_dim + a.eps);
+    if (tid >= a.v_dim) return;
+    const float x = t.o[tid] * scale * a.norm[tid];
+    a.out[out + tid] = x * z * sigmoid(z);
+}
+
+/* Grid: V heads, sequences. Two blocks have room on a multiprocessor: one's loads are under way
+ * while the other waits or computes. */
+CUDA_KERNEL_MIN(CUDA_DELTA_THREADS, 2) delta_step(CUDA_ARGS(struct cargs_delta_net) a) {
     __shared__ __align__(16) struct step_tile t;
     pdl_launch();
     const struct rows r = row_of(a, a.first_seq + blockIdx.y);
     const uint32_t v_head = blockIdx.x, k_head = k_head_of(a, v_head), tid = threadIdx.x,
-                   col = tid % DIM, quarter = tid / DIM, step = a.k_dim / QUARTERS,
-                   from = r.pos % a.chunk;
-    const uint64_t out = ((uint64_t)r.first * a.n_v_heads + v_head) * a.v_dim;
-    const uint64_t decay = (uint64_t)r.first * a.n_v_heads + v_head;
-    const bool has_s = r.pos >= a.chunk;
+                   col = tid % DIM, quarter = tid / DIM, from = r.pos % a.chunk;
+    const uint64_t decay = (uint64_t)r.first * a.n_v_heads + v_head, out = decay * a.v_dim;
+    const bool has_s = r.pos >= a.chunk, leader = tid == CUDA_DELTA_THREADS - 1;
     if (!r.there) { /* padding: its output is finite */
         pdl_wait();
         if (tid < a.v_dim) a.out[out + tid] = 0.0f;
         return;
     }
     float s[QUARTER_DIMS];
-#pragma unroll
-    for (uint32_t d = 0; d < QUARTER_DIMS; d++)
-        s[d] = has_s && d < step && col < a.v_dim
-                   ? r.source[((uint64_t)v_head * a.k_dim + quarter * step + d) * a.v_dim + col]
-                   : 0.0f;
+    read_s(a, r.source + s_at(a, v_head), has_s && col < a.v_dim, s);
     load_pending(a, r, v_head, k_head, from, t);
     step_channel c = channel_of(a, r, v_head, k_head);
     float g = 0.0f, rate = 0.0f, bias = 0.0f;
-    if (tid == CUDA_DELTA_THREADS - 1) {
+    if (leader) {
         if (from != 0) g = r.live[a.state.g + (uint64_t)(from - 1) * a.n_v_heads + v_head];
         rate = a.a[v_head];
         bias = a.dt_bias[v_head];
     }
     pdl_wait();
     const float z = tid < a.v_dim ? a.z[out + tid] : 0.0f;
-    if (tid == CUDA_DELTA_THREADS - 1) {
+    if (leader) {
         g = fmaf(rate, softplus(a.alpha[decay] + bias), g);
         t.g[from] = g;
         r.live[a.state.g + (uint64_t)from * a.n_v_heads + v_head] = g;
@@ -234,45 +271,25 @@ CUDA_KERNEL(CUDA_DELTA_THREADS) delta_step(CUDA_ARGS(struct cargs_delta_net) a) 
     convolve_row(a, r.first, c, t);
     async_wait<0>();
     __syncthreads();
-    if (tid == 0) { /* all threads have read the window */
-        uint32_t *done = a.done + (uint64_t)blockIdx.y * a.n_k_heads + k_head;
+    /* All threads have read the window. What the counter was is needed at the end alone. */
+    uint32_t *done = a.done + (uint64_t)blockIdx.y * a.n_k_heads + k_head, before = 0;
+    if (leader) {
         __threadfence();
-        t.is_last = atomicAdd(done, 1u) == a.n_v_heads / a.n_k_heads - 1;
+        before = atomicAdd(done, 1u);
+    }
+    if (has_s && col < a.v_dim) project(a, t, s);
+    find_pairs(a, t, from);
+    if (leader) {
+        t.is_last = before == a.n_v_heads / a.n_k_heads - 1;
         if (t.is_last) *done = 0;
     }
-    if (has_s && col < a.v_dim) {
-        float by_k = 0.0f, by_q = 0.0f;
-#pragma unroll
-        for (uint32_t d = 0; d < QUARTER_DIMS; d += 4) {
-            if (d >= step) break;
-            const float4 k = *reinterpret_cast<const float4 *>(t.in[1] + quarter * step + d),
-                         q = *reinterpret_cast<const float4 *>(t.in[0] + quarter * step + d);
-            by_k = fmaf(s[d + 3], k.w,
-                        fmaf(s[d + 2], k.z, fmaf(s[d + 1], k.y, fmaf(s[d], k.x, by_k))));
-            by_q = fmaf(s[d + 3], q.w,
-                        fmaf(s[d + 2], q.z, fmaf(s[d + 1], q.y, fmaf(s[d], q.x, by_q))));
-        }
-        t.parts[quarter][0][col] = by_k;
-        t.parts[quarter][1][col] = by_q;
-    }
-    find_pairs(a, t, from);
     __syncthreads();
     if (tid < a.v_dim) make_column(a, r, v_head, t, has_s, from);
     if (c.there && (quarter == 2 || t.is_last)) keep_window(a, r, c);
     if (c.there && quarter == 1 && t.is_last && from + 1 < a.chunk)
         r.live[a.state.k + ((uint64_t)from * a.n_k_heads + k_head) * a.k_dim + col] = t.in[1][col];
     __syncthreads();
-    const uint32_t lane = tid % 32;
-    if (tid < DIM) { /* each warp for itself: the sum of all columns */
-        float sum = 0.0f;
-        for (uint32_t d = lane; d < a.v_dim; d += 32)
-            sum = fmaf(t.o[d], t.o[d], sum);
-        const float scale = 1.0f / sqrtf(warp_sum(sum) / (float)a.v_dim + a.eps);
-        if (tid < a.v_dim) {
-            const float x = t.o[tid] * scale * a.norm[tid];
-            a.out[out + tid] = x * z * sigmoid(z);
-        }
-    }
+    if (tid < DIM) write_row(a, t, out, z);
     if (from + 1 == a.chunk) fold_step(a, r, v_head, t, s);
 }
 
