@@ -174,29 +174,38 @@ __device__ __forceinline__ void project(const args &a, step_tile &t,
     t.parts[quarter][1][col] = by_q;
 }
 
+/* Multiplies K of each row of the chunk by the decay from it to the chunk's end. By all threads. */
+__device__ void decay_k(const args &a, step_tile &t) {
+    const uint32_t last = a.chunk - 1;
+    for (uint32_t i = threadIdx.x; i < a.chunk * DIM; i += CUDA_DELTA_THREADS) {
+        const uint32_t j = i / DIM, d = i % DIM;
+        if (d < a.k_dim) t.k[j][d] = expf(t.g[last] - t.g[j]) * (j < last ? t.k[j][d] : t.in[1][d]);
+    }
+    __syncthreads();
+}
+
 /* S at the boundary that the row ends; s: a quarter of a column of S at the one before, or 0. */
 __device__ void fold_step(const args &a, const struct rows &r, uint32_t v_head, step_tile &t,
                           float (&s)[QUARTER_DIMS]) {
     const uint32_t col = threadIdx.x % DIM, step = a.k_dim / QUARTERS,
-                   at = threadIdx.x / DIM * step, last = a.chunk - 1;
-    if (threadIdx.x < a.chunk) t.by_k[threadIdx.x] = expf(t.g[last] - t.g[threadIdx.x]);
-    __syncthreads();
+                   at = threadIdx.x / DIM * step;
+    decay_k(a, t);
     if (col >= a.v_dim) return;
     float *to = r.live + s_at(a, v_head);
-    const float far = expf(t.g[last]);
+    const float far = expf(t.g[a.chunk - 1]);
 #pragma unroll
     for (uint32_t d = 0; d < QUARTER_DIMS; d++)
         s[d] *= far;
     for (uint32_t j = 0; j < a.chunk; j++) {
-        const float *k = (j < last ? t.k[j] : t.in[1]) + at, by = t.by_k[j], u = t.u[j][col];
+        const float u = t.u[j][col];
 #pragma unroll
         for (uint32_t d = 0; d < QUARTER_DIMS; d += 4) {
             if (d >= step) break;
-            const float4 four = *reinterpret_cast<const float4 *>(k + d);
-            s[d] = fmaf(by * four.x, u, s[d]);
-            s[d + 1] = fmaf(by * four.y, u, s[d + 1]);
-            s[d + 2] = fmaf(by * four.z, u, s[d + 2]);
-            s[d + 3] = fmaf(by * four.w, u, s[d + 3]);
+            const float4 four = *reinterpret_cast<const float4 *>(t.k[j] + at + d);
+            s[d] = fmaf(four.x, u, s[d]);
+            s[d + 1] = fmaf(four.y, u, s[d + 1]);
+            s[d + 2] = fmaf(four.z, u, s[d + 2]);
+            s[d + 3] = fmaf(four.w, u, s[d + 3]);
         }
     }
 #pragma unroll
@@ -243,7 +252,7 @@ CUDA_KERNEL_MIN(CUDA_DELTA_THREADS, 2) delta_step(CUDA_ARGS(struct cargs_delta_n
     const struct rows r = row_of(a, a.first_seq + blockIdx.y);
     const uint32_t v_head = blockIdx.x, k_head = k_head_of(a, v_head), tid = threadIdx.x,
                    col = tid % DIM, quarter = tid / DIM, from = r.pos % a.chunk;
-    const uint64_t decay = (uint64_t)r.first * a.n_v_heads + v_head, out = decay * a.v_dim;
+    const uint32_t decay = r.first * a.n_v_heads + v_head, out = decay * a.v_dim;
     const bool has_s = r.pos >= a.chunk, leader = tid == CUDA_DELTA_THREADS - 1;
     if (!r.there) { /* padding: its output is finite */
         pdl_wait();
