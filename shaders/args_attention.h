@@ -257,10 +257,11 @@ ARGS_SIZE(struct cargs_decode, 400);
 /* delta_net.cu, delta_prefill.cu: op_linear_attention */
 enum {
     CUDA_DELTA_COUNTERS = 1 << 16,
-    CUDA_DELTA_THREADS = 512, /* of the kernels that make rows but delta_prefill */
-    CUDA_DELTA_COLS = 32,     /* columns of a V head that a block of delta_prefill has */
-    CUDA_DELTA_ROWS = 8,      /* rows that share a read of S */
-    CUDA_DELTA_NORM_HEADS = 4 /* of a block of delta_norm */
+    CUDA_DELTA_THREADS = 512,   /* of the kernels that make rows but delta_prefill */
+    CUDA_DELTA_STEP_BLOCKS = 2, /* of a multiprocessor at once */
+    CUDA_DELTA_COLS = 32,       /* columns of a V head that a block of delta_prefill has */
+    CUDA_DELTA_ROWS = 8,        /* rows that share a read of S */
+    CUDA_DELTA_NORM_HEADS = 4   /* of a block of delta_norm */
 };
 enum cuda_delta_kernel {
     CUDA_DELTA_CONV,
@@ -301,7 +302,8 @@ struct cargs_delta_net {
     /* delta_step: the grid's sequences begin at first_seq; done: (sequences of the grid, n_k_heads)
      * counters, up to CUDA_DELTA_COUNTERS, 0 between launches. */
     uint32_t *done;
-    uint32_t first_seq, padding;
+    uint32_t first_seq;
+    uint32_t ahead; /* delta_step: a block begins to bring the state of that many blocks later */
 };
 ARGS_SIZE(struct cargs_delta_net, 288);
 

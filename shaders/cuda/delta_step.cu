@@ -133,6 +133,7 @@ __device__ void make_column(const args &a, const struct rows &r, uint32_t v_head
         u = fmaf(-far, far_sum(t, 0, col), u);
         o = far * far_sum(t, 1, col);
     }
+#pragma unroll 4
     for (uint32_t j = 0; j < from; j++) {
         u = fmaf(-t.by_k[j], t.u[j][col], u);
         o = fmaf(t.by_q[j], t.u[j][col], o);
@@ -213,6 +214,15 @@ __device__ void fold_step(const args &a, const struct rows &r, uint32_t v_head, 
         if (d < step) to[d * a.v_dim] = s[d];
 }
 
+/* S of the block that follows as many blocks later as there is room for, if it has one, or NULL. */
+__device__ __forceinline__ const float *later_s(const args &a) {
+    const uint32_t block = blockIdx.y * gridDim.x + blockIdx.x + a.ahead, y = block / gridDim.x;
+    if (y >= gridDim.y) return NULL;
+    const struct rows r = row_of(a, a.first_seq + y);
+    if (!r.there || r.pos < a.chunk) return NULL;
+    return r.source + (uint64_t)(block % gridDim.x) * a.k_dim * a.v_dim;
+}
+
 /* Brings the pending rows of both kinds to t, and their G. */
 __device__ void load_pending(const args &a, const struct rows &r, uint32_t v_head, uint32_t k_head,
                              uint32_t from, step_tile &t) {
@@ -246,7 +256,8 @@ __device__ void write_row(const args &a, const step_tile &t, uint64_t out, float
 
 /* Grid: V heads, sequences. Two blocks have room on a multiprocessor: one's loads are under way
  * while the other waits or computes. */
-CUDA_KERNEL_MIN(CUDA_DELTA_THREADS, 2) delta_step(CUDA_ARGS(struct cargs_delta_net) a) {
+CUDA_KERNEL_MIN(CUDA_DELTA_THREADS, CUDA_DELTA_STEP_BLOCKS)
+delta_step(CUDA_ARGS(struct cargs_delta_net) a) {
     __shared__ __align__(16) struct step_tile t;
     pdl_launch();
     const struct rows r = row_of(a, a.first_seq + blockIdx.y);
@@ -263,6 +274,7 @@ CUDA_KERNEL_MIN(CUDA_DELTA_THREADS, 2) delta_step(CUDA_ARGS(struct cargs_delta_n
     read_s(a, r.source + s_at(a, v_head), has_s && col < a.v_dim, s);
     load_pending(a, r, v_head, k_head, from, t);
     step_channel c = channel_of(a, r, v_head, k_head);
+    const float *later = leader ? later_s(a) : NULL;
     float g = 0.0f, rate = 0.0f, bias = 0.0f;
     if (leader) {
         if (from != 0) g = r.live[a.state.g + (uint64_t)(from - 1) * a.n_v_heads + v_head];
@@ -287,6 +299,7 @@ CUDA_KERNEL_MIN(CUDA_DELTA_THREADS, 2) delta_step(CUDA_ARGS(struct cargs_delta_n
         before = atomicAdd(done, 1u);
     }
     if (has_s && col < a.v_dim) project(a, t, s);
+    if (later) bulk_prefetch(later, a.k_dim * a.v_dim * (uint32_t)sizeof *later);
     find_pairs(a, t, from);
     if (leader) {
         t.is_last = before == a.n_v_heads / a.n_k_heads - 1;

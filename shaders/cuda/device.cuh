@@ -170,6 +170,14 @@ __device__ __forceinline__ void bulk_copy(void *shared, const void *global, uint
 #endif
 }
 
+/* Begins to bring bytes, a multiple of 16 and aligned to 16, to L2; by one thread. Only sm_90 and
+ * later do. */
+__device__ __forceinline__ void bulk_prefetch(const void *global, uint32_t bytes) {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(global), "r"(bytes));
+#endif
+}
+
 /* Copies 4096 bytes: 16 rows by two groups of 64 halves of the matrix that map describes (struct
  * cuda_tensor_map, an argument of the kernel), from a row and a group on; groups after the last
  * are zeros. shared, aligned to 1024: (2, 16, 128 bytes), with the 16-byte unit u of row r at u

@@ -49,6 +49,7 @@ static int delta_step(struct delta_op *o, uint32_t n_seqs, uint64_t read, uint64
     for (uint32_t first = 0; first < n_seqs && !rc; first += most) {
         const uint32_t n = n_seqs - first < most ? n_seqs - first : most;
         o->args.first_seq = first;
+        o->args.ahead = CUDA_DELTA_STEP_BLOCKS * (uint32_t)o->c->features.n_sms;
         rc = launch_delta(o, CUDA_DELTA_STEP, (uint32_t[]){o->args.n_v_heads, n}, first ? 0 : read,
                           first ? 0 : written);
     }

@@ -527,6 +527,7 @@ static inline void async_arrive(uint64_t *bar, CUDASIM_WHERE) {
 static inline void bulk_expect(uint64_t *bar, uint32_t bytes, CUDASIM_WHERE) {
     cudasim_bulk_expect(bar, bytes, file, line);
 }
+static inline void bulk_prefetch(const void *, uint32_t) {}
 static inline void bulk_copy(void *shared, const void *global, uint32_t bytes, uint64_t *bar,
                              CUDASIM_WHERE) {
     if (threadIdx.x % 32 == 0) cudasim_bulk_copy(shared, global, bytes, bar, file, line);
