@@ -28,6 +28,8 @@ enum {
     MIN_OUT = 256, /* smaller products are not worth a plan */
     MIN_IN = 256,
     CANDIDATES = 12, /* that the library is asked for at once */
+    LISTS = 3,       /* of them for a product of few rows */
+    WIDE_OUT = 4096, /* outputs of a matrix whose algorithms narrower ones try, too */
     TIMED_RUNS = 4,
     PROBE_WARPS = 256,
     PROBE_THREADS = 128
@@ -312,12 +314,13 @@ static bool is_split_k(const struct cuda_lt *lt, const cublasLtMatmulAlgo_t *alg
 }
 
 /* Asks the library for algorithms for the K split that begins at first. Returns their number. With
- * few rows it also asks for those of twice as many, because its own choice for few rows of narrow
- * matrices is slow: 2,048 by 4,096 took 23.6 us with 64 rows and 11.1 us with 128 (H200, CUDA 13).
- */
+ * few rows it also asks for those of twice as many and of wider matrices, because its own choice
+ * for few rows of narrow matrices is slow (H200, CUDA 13): 2,048 by 4,096 took 23.6 us with 64 rows
+ * and 11.1 us with 128; 1,024 by 4,096 took 20 us with 64 rows, 4,096 by 4,096 12.4. */
 static int list_algorithms(struct cuda_lt *lt, const struct trial *t, uint32_t first,
-                           cublasLtMatmulHeuristicResult_t found[2 * CANDIDATES]) {
-    const int n_lists = t->product.n_rows <= CUDA_BRANCH_ROWS ? 2 : 1;
+                           cublasLtMatmulHeuristicResult_t found[LISTS * CANDIDATES]) {
+    const uint32_t n_out = t->product.n_out, wide = n_out < WIDE_OUT ? WIDE_OUT : n_out;
+    const int n_lists = t->product.n_rows > CUDA_BRANCH_ROWS ? 1 : n_out < WIDE_OUT ? 3 : 2;
     const uint64_t workspace = workspace_bytes(t->product.n_rows);
     int n_found = 0;
     if (lt->cublasLtMatmulPreferenceSetAttribute(
@@ -326,7 +329,8 @@ static int list_algorithms(struct cuda_lt *lt, const struct trial *t, uint32_t f
     for (int i = 0; i < n_lists; i++) {
         struct cuda_lt_product p = t->product;
         int n = 0;
-        p.n_rows <<= i;
+        if (i == 1) p.n_rows *= 2;
+        if (i == 2) p.n_out = p.y_pitch = wide;
         set_layouts(lt, &p, split_cols(p.n_in, first));
         if (!lt->cublasLtMatmulAlgoGetHeuristic(lt->handle, lt->op, lt->w, lt->x, lt->y, lt->y,
                                                 lt->preference, CANDIDATES, found + n_found, &n))
@@ -340,7 +344,7 @@ static int list_algorithms(struct cuda_lt *lt, const struct trial *t, uint32_t f
  */
 static bool choose_algorithm(struct cuda_backend *c, const struct trial *t,
                              cublasLtMatmulAlgo_t algo[2]) {
-    cublasLtMatmulHeuristicResult_t found[2 * CANDIDATES], last[2 * CANDIDATES];
+    cublasLtMatmulHeuristicResult_t found[LISTS * CANDIDATES], last[LISTS * CANDIDATES];
     uint32_t n_in = t->product.n_in, n_rows = t->product.n_rows;
     uint32_t at_last = (cuda_n_splits(n_in) - 1) * cuda_split_cols(n_in);
     int n = list_algorithms(c->lt, t, 0, found), n_last = list_algorithms(c->lt, t, at_last, last),
