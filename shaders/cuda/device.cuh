@@ -12,7 +12,8 @@
  *   change), what the host uploads (positions, slots, tables: an upload waits for all previous
  *   kernels, and no later kernel begins before it has ended) and what earlier steps wrote, and
  *   it may call pdl_launch(), which lets the next kernel's blocks start and run to their
- *   pdl_wait();
+ *   pdl_wait(). A product of the same input as the launch before it, which called pdl_launch
+ *   after its own pdl_wait, waits at its end instead (overlaps_previous);
  * - no inline assembly, no warp functions without _sync, no cooperative groups outside this
  *   file. */
 #ifndef INFERD_SHADERS_CUDA_DEVICE_CUH
