@@ -204,7 +204,7 @@ struct cuda_tensor_map {
 } __attribute__((aligned(64)));
 ARGS_SIZE(struct cuda_tensor_map, 128);
 
-/* product_skinny*.cu, product_f32.cu: up to three weights of one format over one input; or a
+/* product_skinny*.cu, product_f32.cu: up to four weights of one format over one input; or a
  * pair of them, gate and up of one shape, w[0] and w[1], whose result goes to y[0].
  *
  * A tile is 16 outputs (F32: struct cuda_f32); the first weight's tiles come first, then the
@@ -212,7 +212,7 @@ ARGS_SIZE(struct cuda_tensor_map, 128);
  * each, times two for a pair, times the K splits). It has group_rows rows, the grid's y-th
  * group; with `tiles` (pairs of moe.c) those of the y-th tile. */
 enum {
-    CARGS_PRODUCT_WEIGHTS = 3,
+    CARGS_PRODUCT_WEIGHTS = 4,
     CARGS_PRODUCT_JOINED = CARGS_PRODUCT_WEIGHTS, /* the shared expert's first weight */
     CARGS_PRODUCT_MATRICES = CARGS_PRODUCT_JOINED + 2,
     CARGS_PRODUCT_INPUT = CARGS_PRODUCT_JOINED, /* of map, with by_lane: the input */
@@ -263,7 +263,7 @@ struct cargs_product {
     uint32_t joined_expert; /* the number of the shared expert; more than there are: none */
     struct cargs_slots slots;
 };
-ARGS_SIZE(struct cargs_product, 1024);
+ARGS_SIZE(struct cargs_product, 1216);
 
 /* repack.cu */
 struct cuda_repack_state {

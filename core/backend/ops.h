@@ -109,14 +109,14 @@ struct op_input {
     const backend_weight *norm_bias; /* (1, n_in) f32 or NULL; only if centred */
 };
 
-/* Up to three matrix products that read their input once (Q, K and V; gate and up).
+/* Up to four matrix products that read their input once (Q, K and V; gate and up; a delta net's).
  * Output: y[i] (n_rows, w[i].n_out) f32 = in * w[i]^T (+ bias[i]), i < n_weights; or with act, for
  * two weights of one shape, gate and up: y[0] = act(in * w[0]^T (+ bias[0]), in * w[1]^T (+
  * bias[1])), y[1] unused. No y may alias x or residual.
  * y_scale, softcap (without act): y = softcap * tanh(y_scale * y / softcap); without softcap
  * y_scale * y. For quantized weights `in` is rounded to activation_bits, in blocks of 32 columns.
  */
-enum { BACKEND_LINEAR_MAX = 3 };
+enum { BACKEND_LINEAR_MAX = 4 };
 struct op_linear {
     struct op_input in;
     uint32_t n_rows, n_weights;

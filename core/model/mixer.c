@@ -177,21 +177,22 @@ static int enqueue_recurrent_inputs(model *m, const struct model_layer *l, uint3
     const bool mamba2 = m->hp.recurrent.mamba2;
     struct model_bufs *b = &m->bufs;
     if (m->hp.recurrent.channel_decay) return enqueue_channel_inputs(m, l, n_rows, pending);
-    /* A delta net's z is in the second op: its format is more often that of alpha and beta than
-     * that of qkv, and weights of one format share a launch. Mamba-2's has not the scale of dt. */
-    struct op_linear first = {.in = model_input(m, b->x, pending, l->attn_norm),
-                              .n_rows = n_rows,
-                              .n_weights = mamba2 ? 2 : 1,
-                              .w = {l->w_qkv, mamba2 ? l->w_z : NULL},
-                              .y = {b->conv_in, mamba2 ? b->z : NULL}};
-    struct op_linear second = {.in = model_input(m, b->x, (struct model_pending){0}, l->attn_norm),
-                               .n_rows = n_rows,
-                               .n_weights = mamba2 ? 1 : 3,
-                               .w = {l->w_alpha, mamba2 ? NULL : l->w_beta, mamba2 ? NULL : l->w_z},
-                               .y_scale = m->hp.dt_scale,
-                               .y = {b->alpha, mamba2 ? NULL : b->beta, mamba2 ? NULL : b->z}};
-    int rc = backend_linear(m->be, &first);
-    return rc ? rc : backend_linear(m->be, &second);
+    struct op_linear op = {.in = model_input(m, b->x, pending, l->attn_norm),
+                           .n_rows = n_rows,
+                           .n_weights = mamba2 ? 2 : 4,
+                           .w = {l->w_qkv, l->w_z, l->w_alpha, l->w_beta},
+                           .y = {b->conv_in, b->z, b->alpha, b->beta}};
+    int rc = backend_linear(m->be, &op);
+    if (rc || !mamba2) return rc;
+    /* Mamba-2's alpha alone has the scale of dt. */
+    return backend_linear(
+        m->be,
+        &(struct op_linear){.in = model_input(m, b->x, (struct model_pending){0}, l->attn_norm),
+                            .n_rows = n_rows,
+                            .n_weights = 1,
+                            .w = {l->w_alpha},
+                            .y_scale = m->hp.dt_scale,
+                            .y = {b->alpha}});
 }
 
 int model_recurrent_enqueue(model *m, const struct model_place *p, struct model_pending pending) {

@@ -123,7 +123,7 @@ product_f32(CUDA_ARGS(struct cargs_product) a) {
     uint32_t tile = unit % a.block_tiles, first = unit / a.block_tiles * a.group_rows, n = 0;
     output o = {0, 0, 0};
     if (!a.epilogue[0].act && tile >= a.last_tile[0]) {
-        o.matrix = tile < a.last_tile[1] ? 1 : 2;
+        o.matrix = 1 + (tile >= a.last_tile[1]) + (tile >= a.last_tile[2]);
         tile -= a.last_tile[o.matrix - 1];
     }
     o.at = tile * OUTS;

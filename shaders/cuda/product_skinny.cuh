@@ -83,9 +83,9 @@ __device__ __forceinline__ skinny_role skinny_role_of(const cargs_product &a, ui
     if (ROW && a.slots.n) r.slot = rest, rest = 0;
     if (a.epilogue[0].act) r.matrix = rest % 2, rest /= 2;
     r.tile = blockIdx.x * a.block_tiles + rest;
-    r.active = r.tile < a.last_tile[2];
+    r.active = r.tile < a.last_tile[CARGS_PRODUCT_WEIGHTS - 1];
     if (!a.epilogue[0].act && r.active && r.tile >= a.last_tile[0]) {
-        r.matrix = r.tile < a.last_tile[1] ? 1 : 2;
+        r.matrix = 1 + (r.tile >= a.last_tile[1]) + (r.tile >= a.last_tile[2]);
         r.tile -= a.last_tile[r.matrix - 1];
     }
     uint32_t first = r.split * a.split_cols, end = min(first + a.split_cols, a.n_in);

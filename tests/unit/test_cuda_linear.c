@@ -148,57 +148,75 @@ static void test_bits_of_shapes(void) {
     backend_close(be);
 }
 
-/* Weights with many and with few outputs over one input, as queries, keys and values have: batches
- * that use several kernels, against single rows. */
-static void run_three(backend *be, backend_weight *const w[3], const float *x, uint32_t n_rows,
-                      float *got) {
-    uint64_t n_in = w[0]->n_in, at = 0;
-    backend_buf *xb = be_f32(be, x, n_rows * n_in);
-    struct op_linear op = {.in.x = xb, .n_rows = n_rows, .n_weights = 3};
-    for (int i = 0; i < 3; i++) {
+/* Weights with many and with few outputs over one input, as queries, keys and values have, or a
+ * delta net's: batches that use several kernels, against single rows. */
+struct several {
+    uint32_t n, n_in;
+    int types[BACKEND_LINEAR_MAX];
+    uint32_t n_out[BACKEND_LINEAR_MAX];
+};
+
+static void run_several(backend *be, const struct several *s, backend_weight *const *w,
+                        const float *x, uint32_t n_rows, float *got) {
+    uint64_t at = 0;
+    backend_buf *xb = be_f32(be, x, (uint64_t)n_rows * s->n_in);
+    struct op_linear op = {.in.x = xb, .n_rows = n_rows, .n_weights = s->n};
+    for (uint32_t i = 0; i < s->n; i++) {
         op.w[i] = w[i];
-        op.y[i] = be_f32(be, NULL, n_rows * w[i]->n_out);
+        op.y[i] = be_f32(be, NULL, (uint64_t)n_rows * s->n_out[i]);
     }
     CHECK(backend_linear(be, &op) == 0);
-    for (int i = 0; i < 3; at += n_rows * w[i]->n_out, i++) {
-        be_get(be, op.y[i], got + at, n_rows * w[i]->n_out);
+    for (uint32_t i = 0; i < s->n; at += (uint64_t)n_rows * s->n_out[i], i++) {
+        be_get(be, op.y[i], got + at, (uint64_t)n_rows * s->n_out[i]);
         backend_buf_free(op.y[i]);
     }
     backend_buf_free(xb);
 }
 
-static void check_three(backend *be, int type, const uint32_t n_out[3], uint32_t n_in) {
-    struct matrix m[3];
-    backend_weight *w[3];
+static void check_several(backend *be, const struct several *s) {
+    static const uint32_t rows[] = {2, 11, 32, 33, MOST_ROWS};
+    struct matrix m[BACKEND_LINEAR_MAX];
+    backend_weight *w[BACKEND_LINEAR_MAX];
     uint64_t all = 0;
-    for (int i = 0; i < 3; all += n_out[i], i++) {
-        m[i] = matrix_make(block_type_of(type), n_out[i], n_in, false);
-        w[i] = be_weight(be, type, n_out[i], n_in, m[i].packed);
+    for (uint32_t i = 0; i < s->n; all += s->n_out[i], i++) {
+        m[i] = matrix_make(block_type_of(s->types[i]), s->n_out[i], s->n_in, false);
+        w[i] = be_weight(be, s->types[i], s->n_out[i], s->n_in, m[i].packed);
     }
-    float *x = be_new((uint64_t)MOST_ROWS * n_in, 4);
+    float *x = be_new((uint64_t)MOST_ROWS * s->n_in, 4);
     float *alone = be_new(all, 4), *got = be_new(MOST_ROWS * all, 4);
-    be_fill(x, (uint64_t)MOST_ROWS * n_in, 2);
-    for (uint32_t n = 33; n <= MOST_ROWS; n += 37) {
-        uint32_t row = be_below(n);
-        run_three(be, w, x, n, got);
-        run_three(be, w, x + (uint64_t)row * n_in, 1, alone);
-        for (uint64_t i = 0, at = 0, from = 0; i < 3; from += n * n_out[i], at += n_out[i], i++)
-            CHECK_MSG(memcmp(got + from + row * n_out[i], alone + at, n_out[i] * 4ul) == 0,
-                      "%s: output %u, row %u of %u: other bits than alone", qtype_name(type),
-                      (unsigned)i, row, n);
+    be_fill(x, (uint64_t)MOST_ROWS * s->n_in, 2);
+    for (size_t r = 0; r < sizeof rows / sizeof rows[0]; r++) {
+        const uint32_t n = rows[r], row = be_below(n);
+        run_several(be, s, w, x, n, got);
+        uint64_t from = 0;
+        for (uint32_t i = 0; i < s->n; from += (uint64_t)n * s->n_out[i], i++) {
+            const struct several one = {1, s->n_in, {s->types[i]}, {s->n_out[i]}};
+            run_several(be, &one, &w[i], x + (uint64_t)row * s->n_in, 1, alone);
+            CHECK_MSG(memcmp(got + from + (uint64_t)row * s->n_out[i], alone,
+                             s->n_out[i] * sizeof *alone) == 0,
+                      "%s: output %u of %u, row %u of %u: other bits than alone",
+                      qtype_name(s->types[i]), i, s->n, row, n);
+        }
     }
-    for (int i = 0; i < 3; i++) {
+    for (uint32_t i = 0; i < s->n; i++) {
         backend_weight_free(w[i]);
         matrix_free(&m[i]);
     }
     free(got), free(alone), free(x);
 }
 
-static void test_three(void) {
+static void test_several(void) {
+    static const struct several cases[] = {
+        {3, 72, {QTYPE_BF16, QTYPE_BF16, QTYPE_BF16}, {2064, 40, 33}},
+        {3, 136, {QTYPE_F16, QTYPE_F16, QTYPE_F16}, {17, 2050, 64}},
+        {4, 512, {QTYPE_Q4_K, QTYPE_Q4_K, QTYPE_Q4_K, QTYPE_Q4_K}, {272, 130, 16, 9}},
+        {4, 256, {QTYPE_Q6_K, QTYPE_Q4_K, QTYPE_F32, QTYPE_Q4_K}, {40, 272, 5, 33}},
+        {4, 96, {QTYPE_F32, QTYPE_F32, QTYPE_F32, QTYPE_F32}, {33, 1, 6, 20}},
+        {4, 256, {QTYPE_Q8_0, QTYPE_Q6_K, QTYPE_Q4_K, QTYPE_F16}, {33, 17, 64, 40}}};
     backend *be = open_cuda();
     be_rng.state = 37;
-    check_three(be, QTYPE_BF16, (const uint32_t[]){2064, 40, 33}, 72);
-    check_three(be, QTYPE_F16, (const uint32_t[]){17, 2050, 64}, 136);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+        check_several(be, &cases[i]);
     backend_close(be);
 }
 
@@ -367,7 +385,7 @@ static void test_norm(void) {
 static void run(void) {
     RUN(test_bits_of_every_type);
     RUN(test_bits_of_shapes);
-    RUN(test_three);
+    RUN(test_several);
     RUN(test_two_backends);
     RUN(test_splits);
     RUN(test_not_finite);

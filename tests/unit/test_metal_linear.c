@@ -251,7 +251,8 @@ static void check_op(backend *be, uint32_t n, const int *types, const uint32_t *
 }
 
 static void test_weights(void) {
-    const int same[] = {QTYPE_Q4_K, QTYPE_Q4_K, QTYPE_Q4_K};
+    const int same[] = {QTYPE_Q4_K, QTYPE_Q4_K, QTYPE_Q4_K, QTYPE_Q4_K};
+    const int four[] = {QTYPE_Q6_K, QTYPE_Q4_K, QTYPE_Q4_K, QTYPE_Q4_K};
     const int v_other[] = {QTYPE_Q4_K, QTYPE_Q4_K, QTYPE_Q6_K};
     const int k_other[] = {QTYPE_Q8_0, QTYPE_F16, QTYPE_Q8_0};
     const int all_other[] = {QTYPE_Q5_K, QTYPE_BF16, QTYPE_MXFP4};
@@ -261,6 +262,8 @@ static void test_weights(void) {
     check_op(be, 3, v_other, (uint32_t[]){33, 3, 67}, BACKEND_ACT_NONE, 30, 2);
     check_op(be, 3, k_other, (uint32_t[]){1, 33, 40}, BACKEND_ACT_NONE, 0, 2);
     check_op(be, 3, all_other, (uint32_t[]){8, 9, 10}, BACKEND_ACT_NONE, 0, 3);
+    check_op(be, 4, four, (uint32_t[]){33, 67, 1, 9}, BACKEND_ACT_NONE, 0, 2);
+    check_op(be, 4, same, (uint32_t[]){33, 67, 1, 9}, BACKEND_ACT_NONE, 0, 2);
     check_op(be, 2, same, (uint32_t[]){7, 64}, BACKEND_ACT_NONE, 0, 1);
     check_op(be, 2, same, (uint32_t[]){67, 67}, BACKEND_ACT_SILU, 0, 1);
     check_op(be, 2, k_other, (uint32_t[]){33, 33}, BACKEND_ACT_GELU_TANH, 0, 1);

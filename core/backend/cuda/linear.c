@@ -12,7 +12,7 @@ enum {
     STATIC_SHARED = 2048       /* most static and system shared memory of a skinny GEMM */
 };
 
-/* Up to three products of the same input, row shape and format; or a pair. */
+/* Up to four products of the same input, row shape and format; or a pair. */
 struct batch {
     uint32_t n; /* products */
     const struct cuda_product *p;

@@ -35,7 +35,7 @@ enum {
     CUDA_STAGING = 4 << 20,       /* bytes of pinned memory for uploads */
     CUDA_SIDE_STAGING = 16 << 20, /* the same of the side stream, at least */
     CUDA_LT_WORKSPACE = 32 << 20, /* bytes of CUDA_SCRATCH_LT */
-    CUDA_BRANCHES = 3,            /* products that run at once, at most (branch.c) */
+    CUDA_BRANCHES = 4,            /* products that run at once, at most (branch.c) */
     CUDA_BRANCH_ROWS = 128,       /* and the most rows of each */
     /* Bytes of CUDA_SCRATCH_LT for a product of up to CUDA_BRANCH_ROWS rows. */
     CUDA_LT_PART = CUDA_LT_WORKSPACE / CUDA_BRANCHES / 256 * 256,

@@ -19,8 +19,9 @@ enum {
 static const uint8_t vector_pass_rows[VECTOR_ROWS + 1] = {0, 1, 2, 3, 4, 6, 6, 8, 8};
 
 /* The weights of one dispatch: all of one type, or a pair. */
+enum { GROUP_MAX = 3 };
 struct group {
-    uint32_t n, at[BACKEND_LINEAR_MAX]; /* indices in the op */
+    uint32_t n, at[GROUP_MAX]; /* indices in the op */
 };
 
 static bool is_pair(const struct op_linear *a) {
@@ -61,7 +62,7 @@ static struct shape vector_shape(const struct op_linear *a, const struct group *
 /* In the order of the kernels' arguments. A buffer that the op lacks is replaced by one that it
  * has; the kernel does not read it. */
 static void bind_buffers(struct metal_launch *l, const struct op_linear *a, const struct group *g) {
-    for (uint32_t i = 0; i < BACKEND_LINEAR_MAX; i++) {
+    for (uint32_t i = 0; i < GROUP_MAX; i++) {
         uint32_t at = g->at[i < g->n ? i : 0], y = is_pair(a) ? 0 : at;
         l->binds[1 + i] = metal_weight_at(a->w[at]);
         l->binds[4 + i] = a->bias[at] ? metal_weight_at(a->bias[at]) : l->binds[0];
@@ -106,7 +107,7 @@ static int launch_group(struct metal_backend *m, const struct op_linear *a, cons
     for (uint32_t i = 0; i < n_weights; i++) {
         uint32_t tiles = metal_div_up(a->w[g->at[i]]->n_out, s.tile);
         args.n_out[i] = (uint32_t)a->w[g->at[i]]->n_out;
-        if (i < BACKEND_LINEAR_MAX - 1) args.n_tiles[i] = tiles;
+        if (i < GROUP_MAX - 1) args.n_tiles[i] = tiles;
         n_tiles += tiles;
     }
     struct metal_launch l = {
@@ -142,8 +143,9 @@ int metal_linear(backend *be, const struct op_linear *a) {
     for (uint32_t i = 0, done = 0; i < a->n_weights && !rc; i++) {
         struct group g = {0};
         if (done >> i & 1) continue;
-        for (uint32_t k = i; k < a->n_weights; k++)
-            if (a->w[k]->type == a->w[i]->type) g.at[g.n++] = k, done |= 1u << k;
+        for (uint32_t k = i; k < a->n_weights && g.n < GROUP_MAX; k++)
+            if (!(done >> k & 1) && a->w[k]->type == a->w[i]->type)
+                g.at[g.n++] = k, done |= 1u << k;
         rc = launch_group(m, a, &g, x);
     }
     return rc;
