@@ -215,7 +215,7 @@ enum {
     CARGS_PRODUCT_WEIGHTS = 4,
     CARGS_PRODUCT_JOINED = CARGS_PRODUCT_WEIGHTS, /* the shared expert's first weight */
     CARGS_PRODUCT_MATRICES = CARGS_PRODUCT_JOINED + 2,
-    CARGS_PRODUCT_INPUT = CARGS_PRODUCT_JOINED, /* of map, with by_lane: the input */
+    CARGS_PRODUCT_INPUT = CARGS_PRODUCT_JOINED, /* of map, with by_lane: the input, without tiles */
     CARGS_F32_WARPS = 4,
     CARGS_SKINNY_CONSUMERS = 16 /* consumer warps of a block */,
     CARGS_SKINNY_PRODUCERS = 4,
@@ -249,13 +249,14 @@ struct cargs_product {
     uint32_t n_rows, n_in, pitch, split_cols, n_splits;
     uint32_t block_tiles, group_rows, n_share;
     uint8_t n_stages; /* 2 .. CARGS_SKINNY_STAGES */
-    /* 1: a lane of each producer lets the TMA copy everything, the input (without x_row) by
-     * map[CARGS_PRODUCT_INPUT]; 0: all lanes copy. */
+    /* 1: a lane of each loader lets the TMA copy, also the input by map[CARGS_PRODUCT_INPUT], but
+     * with tiles or x_row; 0: all lanes copy. */
     uint8_t by_lane;
     /* Launches of one input, one after the other: the first one waits for the input, then lets the
      * next one start, which waits for nothing until its end. */
     uint8_t launches_early, overlaps_previous;
-    uint32_t n_consumers; /* of a block: consumer warps; the warps after them are producers */
+    uint32_t n_consumers; /* of a block: consumer warps; after them the loaders, which copy weights,
+                             then, without x_row, one that copies the input */
     uint32_t stage_bytes;
     uint32_t x_row;  /* not 0: each slot's whole row of the input lies after the ring, x_row bytes
                         apart */

@@ -144,7 +144,8 @@ __device__ __forceinline__ void async_arrive(uint64_t *bar) {
 }
 
 /* Bulk copies by a warp. One lane first calls bulk_expect with the sum of their bytes; all lanes
- * call async_arrive after them. On sm_90 and later the TMA does the copying. */
+ * call async_arrive after them. On sm_90 and later the TMA does the copying, and single threads can
+ * start copies (bulk_copy_lane, tensor_copy_box); one of them then calls mbar_arrive. */
 __device__ __forceinline__ void bulk_expect(uint64_t *bar, uint32_t bytes) {
 #if __CUDA_ARCH__ >= 900
     unsigned at = (unsigned)__cvta_generic_to_shared(bar);
@@ -153,18 +154,25 @@ __device__ __forceinline__ void bulk_expect(uint64_t *bar, uint32_t bytes) {
 #endif
 }
 
-/* bytes is a multiple of 16, both ends are aligned to 16. */
+/* By one thread, on sm_90 and later. bytes is a multiple of 16, both ends are aligned to 16. */
+__device__ __forceinline__ void bulk_copy_lane(void *shared, const void *global, uint32_t bytes,
+                                               uint64_t *bar) {
+#if __CUDA_ARCH__ >= 900
+    unsigned to = (unsigned)__cvta_generic_to_shared(shared),
+             at = (unsigned)__cvta_generic_to_shared(bar);
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], "
+                 "[%1], %2, [%3];" ::"r"(to),
+                 "l"(global), "r"(bytes), "r"(at)
+                 : "memory");
+#endif
+}
+
+/* The same by a warp, everywhere. */
 __device__ __forceinline__ void bulk_copy(void *shared, const void *global, uint32_t bytes,
                                           uint64_t *bar) {
     unsigned lane = threadIdx.x % 32;
 #if __CUDA_ARCH__ >= 900
-    unsigned to = (unsigned)__cvta_generic_to_shared(shared),
-             at = (unsigned)__cvta_generic_to_shared(bar);
-    if (lane == 0)
-        asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], "
-                     "[%1], %2, [%3];" ::"r"(to),
-                     "l"(global), "r"(bytes), "r"(at)
-                     : "memory");
+    if (lane == 0) bulk_copy_lane(shared, global, bytes, bar);
 #else
     for (unsigned i = lane * 16; i < bytes; i += 512)
         async_copy16(static_cast<char *>(shared) + i, static_cast<const char *>(global) + i);
@@ -179,23 +187,33 @@ __device__ __forceinline__ void bulk_prefetch(const void *global, uint32_t bytes
 #endif
 }
 
-/* Copies 4096 bytes: 16 rows by two groups of 64 halves of the matrix that map describes (struct
- * cuda_tensor_map, an argument of the kernel), from a row and a group on; groups after the last
- * are zeros. shared, aligned to 1024: (2, 16, 128 bytes), with the 16-byte unit u of row r at u
- * ^ r % 8. */
-__device__ __forceinline__ void tensor_copy(void *shared, const struct cuda_tensor_map &map,
-                                            uint32_t row, uint32_t group, uint64_t *bar) {
-    unsigned lane = threadIdx.x % 32;
+/* Copies box_rows (a multiple of 8) rows by box_groups groups of 64 halves of the matrix that map
+ * describes (struct cuda_tensor_map, an argument of the kernel, made for these sizes), from a row
+ * and a group on; what lies after the last is zeros. By one thread, on sm_90 and later. shared,
+ * aligned to 1024: (box_groups, box_rows, 128 bytes), with the 16-byte unit u of row r at u ^ r
+ * % 8.
+ */
+__device__ __forceinline__ void tensor_copy_box(void *shared, const struct cuda_tensor_map &map,
+                                                uint32_t row, uint32_t group, uint32_t box_rows,
+                                                uint32_t box_groups, uint64_t *bar) {
+    (void)box_rows, (void)box_groups;
 #if __CUDA_ARCH__ >= 900
     unsigned to = (unsigned)__cvta_generic_to_shared(shared),
              at = (unsigned)__cvta_generic_to_shared(bar);
-    if (lane == 0)
-        asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes "
-                     "[%0], [%1, {%2, %3, %4}], [%5];" ::"r"(to),
-                     "l"(&map), "r"(0), "r"(row), "r"(group), "r"(at)
-                     : "memory");
+    asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes "
+                 "[%0], [%1, {%2, %3, %4}], [%5];" ::"r"(to),
+                 "l"(&map), "r"(0), "r"(row), "r"(group), "r"(at)
+                 : "memory");
+#endif
+}
+
+/* The same of 16 rows by two groups, by a warp, everywhere. */
+__device__ __forceinline__ void tensor_copy(void *shared, const struct cuda_tensor_map &map,
+                                            uint32_t row, uint32_t group, uint64_t *bar) {
+#if __CUDA_ARCH__ >= 900
+    if (threadIdx.x % 32 == 0) tensor_copy_box(shared, map, row, group, 16, 2, bar);
 #else
-    for (unsigned i = lane; i < 256; i += 32) {
+    for (unsigned i = threadIdx.x % 32; i < 256; i += 32) {
         unsigned u = i % 8, r = i / 8 % 16, z = i / 128;
         const char *from =
             reinterpret_cast<const char *>(map.words[0]) + (row + r) * map.words[1] + u * 16;
@@ -203,17 +221,6 @@ __device__ __forceinline__ void tensor_copy(void *shared, const struct cuda_tens
         async_copy16_if(static_cast<char *>(shared) + z * 2048 + r * 128 + (u ^ r % 8) * 16,
                         from + (there ? (group + z) * 128 : 0), there);
     }
-#endif
-}
-
-/* The same of a box of other sizes, those that map was made for: box_rows (a multiple of 8) rows by
- * box_groups groups; rows after the matrix's last are zeros too. sm_90 and later. */
-__device__ __forceinline__ void tensor_copy_box(void *shared, const struct cuda_tensor_map &map,
-                                                uint32_t row, uint32_t group, uint32_t box_rows,
-                                                uint32_t box_groups, uint64_t *bar) {
-    (void)box_rows, (void)box_groups;
-#if __CUDA_ARCH__ >= 900
-    tensor_copy(shared, map, row, group, bar);
 #endif
 }
 

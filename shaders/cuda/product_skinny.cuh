@@ -12,13 +12,17 @@
  * Warp specialization: an accumulation starts only when the previous one has ended, and a matrix
  * with few tiles has only one consumer warp for each of a multiprocessor's schedulers, where
  * every instruction costs several clocks. So other warps, the producers (numbered after the
- * consumers), do all copying. Each stage of the ring has two barriers: full (its bytes have
- * arrived) and empty (all consumers have read it); there is no other synchronization. The
- * operands of a consumer's next operation are loaded and decoded between the previous ones.
+ * consumers), do all copying: loaders that of the weights, a lane for each consumer, and the last
+ * warp that of the input, unless it is copied whole. Starting a copy takes a warp about 250
+ * clocks: warps that did both were slower than the consumers. Each stage of the ring has two
+ * barriers: full (its bytes have arrived) and empty (all consumers have read it); there is no other
+ * synchronization. The operands of a consumer's next operation are loaded and decoded between the
+ * previous ones.
  *
  * F, how weights of a format get from device memory into fragments:
  *   COLS, BYTES    columns of a chunk; bytes of 16 rows of it in the ring
- *   copy(to, a, matrix, expert, tile, col, bar)  starts copying columns of a tile, from col
+ *   copy<BY_LANE>(to, a, matrix, expert, tile, col, bar)  starts copying columns of a tile, from
+ *                  col; by one thread, with the TMA, or by a warp
  *   frags, PIECES, load(frags, w, lane, i)  load i of PIECES of a lane's share of a chunk
  *   step(a, frags, j)                      a: its operand of 16 columns
  *   input_at<N, ROW>(lane)                 where in a group of the input a lane reads
@@ -104,52 +108,55 @@ __device__ __forceinline__ uint32_t skinny_expert(const cargs_product &a, uint32
     return expert == a.joined_expert ? 0 : expert;
 }
 
-/* The sum of one output and row: the partial sums of its K splits, added in ascending order.
- * sums: (warps, N * 4, 32). */
+/* The sum of one output and row, the at-th value of lane `lane`: the partial sums of its K splits,
+ * added in ascending order. sums: (warps, N * 4, 32). */
 template <int N>
 __device__ __forceinline__ float skinny_sum(const float *sums, uint32_t first_warp,
-                                            uint32_t n_splits, uint32_t k) {
-    float sum = sums[(first_warp * N * 4 + k) * 32 + threadIdx.x % 32];
+                                            uint32_t n_splits, uint32_t at, uint32_t lane) {
+    float sum = sums[(first_warp * N * 4 + at) * 32 + lane];
     for (uint32_t p = 1; p < n_splits; p++)
-        sum = __fadd_rn(sum, sums[((first_warp + p) * N * 4 + k) * 32 + threadIdx.x % 32]);
+        sum = __fadd_rn(sum, sums[((first_warp + p) * N * 4 + at) * 32 + lane]);
     return sum;
 }
 
+/* All warps of the block store, the producers too: each time two rows of a tile, whose outputs are
+ * neighbours in memory. The epilogue is there once: fetching it for each of a thread's values took
+ * longer than the multiplications of many rows. scales: of the rows. */
 template <int N, bool ROW>
-__device__ __forceinline__ void skinny_store(const cargs_product &a, const skinny_role &role,
-                                             const skinny_rows &rows, const uint32_t *row_of,
-                                             const uint32_t *out_of, float acc[N][4], float *sums) {
-    uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, t = lane % 4;
-    const bool produces = warp >= a.n_consumers;
+__device__ __forceinline__ void skinny_store(const cargs_product &a, const skinny_rows &rows,
+                                             const uint32_t *out_of, const float *scales,
+                                             const float acc[N][4], float *sums) {
+    const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32, row_of_two = lane / 16;
     const bool joined = ROW && rows.expert == a.joined_expert;
-    const cargs_epilogue &epilogue = a.epilogue[joined              ? CARGS_PRODUCT_JOINED
-                                                : a.epilogue[0].act ? 0
-                                                                    : role.matrix];
-    bool shared = a.n_splits > 1 || epilogue.act;
-    if (shared) {
-        __syncthreads(); /* the last reads of the ring are done */
-        if (!produces) {
+    const uint32_t tile_warps = a.n_splits * (a.epilogue[0].act ? 2 : 1);
+    __syncthreads(); /* the last reads of the ring are done */
+    if (warp < a.n_consumers) {
 #pragma unroll
-            for (int k = 0; k < N * 4; k++)
-                sums[(warp * N * 4 + k) * 32 + lane] = acc[k / 4][k % 4];
-        }
-        __syncthreads();
+        for (int k = 0; k < N * 4; k++)
+            sums[(warp * N * 4 + k) * 32 + lane] = acc[k / 4][k % 4];
     }
-    if (produces || !role.active || role.split || (epilogue.act && role.matrix)) return;
-    uint32_t n_out = a.n_out[role.matrix];
-    uint64_t expert_out = (uint64_t)(joined ? 0 : rows.expert) * n_out;
-#pragma unroll
-    for (int k = 0; k < N * 4; k++) {
-        uint32_t row = k / 4 * 8 + skinny_row(2 * t + k % 2),
-                 out = role.tile * 16 + g + k % 4 / 2 * 8;
-        if (row >= rows.n || out >= n_out) continue;
-        float sum = shared ? skinny_sum<N>(sums, warp, a.n_splits, k) : acc[k / 4][k % 4];
-        float x_scale = a.x_scale[row_of[row]];
-        float v = epilogue.act
-                      ? epilogue_pair(epilogue, x_scale, sum,
-                                      skinny_sum<N>(sums, warp + a.n_splits, a.n_splits, k),
-                                      expert_out + out)
-                      : epilogue_sum(epilogue, x_scale, sum, expert_out + out);
+    __syncthreads();
+#pragma unroll 1
+    for (uint32_t i = warp; i < a.block_tiles * ((rows.n + 1) / 2); i += blockDim.x / 32) {
+        const uint32_t first = i % a.block_tiles * tile_warps;
+        const uint32_t row = i / a.block_tiles * 2 + row_of_two;
+        const skinny_role role = skinny_role_of<ROW>(a, first, 1);
+        const uint32_t n_out = a.n_out[role.matrix], out = role.tile * 16 + lane % 16;
+        if (!role.active || row >= rows.n || out >= n_out) continue;
+        /* skinny_row(col) is row % 8; an operation's result has column 2 (lane % 4) + at % 2 */
+        const uint32_t col = row % 2 * 4 + row % 8 / 2;
+        const uint32_t at = row / 8 * 4 + lane % 16 / 8 * 2 + col % 2, of = lane % 8 * 4 + col / 2;
+        const cargs_epilogue &epilogue = a.epilogue[joined              ? CARGS_PRODUCT_JOINED
+                                                    : a.epilogue[0].act ? 0
+                                                                        : role.matrix];
+        const uint64_t expert_out = (uint64_t)(joined ? 0 : rows.expert) * n_out + out;
+        const float sum = skinny_sum<N>(sums, first, a.n_splits, at, of);
+        const float v =
+            epilogue.act
+                ? epilogue_pair(epilogue, scales[row], sum,
+                                skinny_sum<N>(sums, first + a.n_splits, a.n_splits, at, of),
+                                expert_out)
+                : epilogue_sum(epilogue, scales[row], sum, expert_out);
         a.y[role.matrix][(uint64_t)out_of[row] * (n_out + a.y_tail) + out] = v;
     }
 }
@@ -255,104 +262,70 @@ __device__ __forceinline__ skinny_ring skinny_ring_of(const cargs_product &a, un
     return r;
 }
 
-/* The consumers that a producer loads weights for: every n_producers-th. */
-enum { SKINNY_TARGETS = CARGS_SKINNY_CONSUMERS / CARGS_SKINNY_PRODUCERS };
+/* What a loader copies for a consumer: lane i has the loader's i-th, of every n_loaders-th. */
 struct skinny_target {
     uint32_t matrix, expert, tile, split, n_chunks; /* n_chunks 0: none */
 };
 
-/* experts (ROW): of the slots; or *experts is that of all. */
+/* ROW: the expert is the slot's. */
 template <class F, bool ROW>
 __device__ __forceinline__ skinny_target skinny_target_of(const cargs_product &a, uint32_t consumer,
-                                                          const uint32_t *experts) {
+                                                          uint32_t expert,
+                                                          const uint32_t *slot_experts) {
     skinny_target f = {0, 0, 0, 0, 0};
     if (consumer >= a.n_consumers) return f;
     skinny_role role = skinny_role_of<ROW>(a, consumer, F::COLS);
     if (!role.active) return f;
-    const uint32_t expert = ROW ? experts[role.slot] : 0;
+    if (ROW) expert = slot_experts[role.slot];
     if (ROW && expert == a.joined_expert) role.matrix += CARGS_PRODUCT_JOINED;
-    f = {role.matrix, ROW ? skinny_expert(a, expert) : 0, role.tile, role.split, role.n_chunks};
+    f = {role.matrix, skinny_expert(a, expert), role.tile, role.split, role.n_chunks};
     return f;
 }
 
-/* Starts copying the consumers' weights of a chunk. expert: of all of them, unless ROW. */
-template <class F, bool ROW>
-__device__ __forceinline__ void skinny_copy_weights(const cargs_product &a, const skinny_ring &r,
-                                                    const skinny_target targets[SKINNY_TARGETS],
-                                                    uint32_t expert, uint32_t stage,
-                                                    uint32_t chunk) {
-    uint32_t n_producers = blockDim.x / 32 - a.n_consumers,
-             producer = threadIdx.x / 32 - a.n_consumers, n = 0;
-    unsigned char *to = r.base + stage * r.stage_bytes + producer * F::BYTES;
-    uint64_t *bar = r.full + stage;
-#pragma unroll
-    for (int i = 0; i < SKINNY_TARGETS; i++)
-        n += chunk < targets[i].n_chunks;
-    if (threadIdx.x % 32 == 0 && n) bulk_expect(bar, n * F::BYTES);
-    if (!a.by_lane) __syncwarp();
-#pragma unroll
-    for (int i = 0; i < SKINNY_TARGETS; i++)
-        if (chunk < targets[i].n_chunks)
-            F::copy(to + i * n_producers * F::BYTES, a, targets[i].matrix,
-                    ROW ? targets[i].expert : expert, targets[i].tile,
-                    targets[i].split * a.split_cols + chunk * F::COLS, bar);
+template <bool ROW> __device__ __forceinline__ uint32_t skinny_n_loaders(const cargs_product &a) {
+    return blockDim.x / 32 - a.n_consumers - !ROW;
 }
 
-/* Copies the input's columns of a chunk, for each K split: by_lane the TMA, started by the last
- * producer, which has the fewest consumers; otherwise all producers, which rows of a list need.
- * Columns after the pitch become zeros, so that the weights' padding has no effect. */
-template <class F, int N> struct skinny_input {
-    enum { UNITS = F::COLS / 8 /* of 16 bytes per row */, AT_ONCE = 4 };
-    const uint16_t *x;
-    uint32_t unit, first_row, step, n_rows;
-
-    __device__ __forceinline__ skinny_input(const cargs_product &a, uint32_t rows) {
-        uint32_t thread = threadIdx.x - 32 * a.n_consumers;
-        x = static_cast<const uint16_t *>(a.x);
-        unit = thread % UNITS;
-        first_row = thread / UNITS;
-        step = (blockDim.x - 32 * a.n_consumers) / UNITS;
-        n_rows = rows;
+/* By a loader: starts copying its consumers' weights of a chunk, and arrives unless `later`. */
+template <class F, bool ROW>
+__device__ __forceinline__ void skinny_copy_weights(const cargs_product &a, const skinny_ring &r,
+                                                    const skinny_target &target, uint32_t stage,
+                                                    uint32_t chunk, bool later = false) {
+    const uint32_t n_loaders = skinny_n_loaders<ROW>(a), lane = threadIdx.x % 32;
+    unsigned char *to =
+        r.base + stage * r.stage_bytes + (threadIdx.x / 32 - a.n_consumers) * F::BYTES;
+    uint64_t *bar = r.full + stage;
+    const bool copies = chunk < target.n_chunks;
+    const uint32_t col = target.split * a.split_cols + chunk * F::COLS;
+    const uint32_t who = __ballot_sync(CUDA_ALL, copies);
+    if (lane == 0 && who) bulk_expect(bar, __popc(who) * F::BYTES);
+    if (a.by_lane) {
+        if (lane == 0 && !later) mbar_arrive(bar);
+        if (copies)
+            F::template copy<true>(to + lane * n_loaders * F::BYTES, a, target.matrix,
+                                   target.expert, target.tile, col, bar);
+        return;
     }
-
-    __device__ __forceinline__ void copy_units(const cargs_product &a, const uint32_t *row_of,
-                                               unsigned char *to, uint32_t col) const {
-        const bool there = col < a.pitch;
-        const uint16_t *from = x + (there ? col : 0);
-        to += unit / 8 * skinny_group<N, false>();
-        for (uint32_t row = first_row; row < n_rows; row += AT_ONCE * step) {
-            uint32_t of[AT_ONCE];
-#pragma unroll
-            for (uint32_t i = 0; i < AT_ONCE; i++)
-                of[i] = row_of[min(row + i * step, n_rows - 1)];
-#pragma unroll
-            for (uint32_t i = 0; i < AT_ONCE; i++)
-                if (row + i * step < n_rows)
-                    async_copy16_if(to + skinny_x_at(row + i * step, unit % 8),
-                                    from + (uint64_t)of[i] * a.pitch, there);
-        }
+    __syncwarp();
+    for (uint32_t left = who; left; left &= left - 1) {
+        const uint32_t i = __ffs(left) - 1;
+        F::template copy<false>(
+            to + i * n_loaders * F::BYTES, a, __shfl_sync(CUDA_ALL, target.matrix, i),
+            __shfl_sync(CUDA_ALL, target.expert, i), __shfl_sync(CUDA_ALL, target.tile, i),
+            __shfl_sync(CUDA_ALL, col, i), bar);
     }
+    if (!later) async_arrive(bar);
+}
 
-    __device__ __forceinline__ void copy(const cargs_product &a, const skinny_ring &r,
-                                         const uint32_t *row_of, uint32_t stage,
-                                         uint32_t chunk) const {
-        unsigned char *to = r.input + stage * r.stage_bytes;
-        uint32_t col = chunk * F::COLS;
-        if (a.by_lane) {
-            if (threadIdx.x / 32 + 1 != blockDim.x / 32) return;
-            bulk_expect(r.full + stage, a.n_splits * r.split_bytes);
-        }
-        for (uint32_t split = 0; split < a.n_splits;
-             split++, col += a.split_cols, to += r.split_bytes)
-            if (a.by_lane)
-                tensor_copy_box(to, a.map[CARGS_PRODUCT_INPUT], blockIdx.y * a.group_rows, col / 64,
-                                8 * N, F::COLS / 64, r.full + stage);
-            else
-                copy_units(a, row_of, to, col + unit * 8);
-    }
-};
+/* by_lane: the TMA has copied for one. */
+__device__ __forceinline__ void skinny_arrive(bool by_lane, uint64_t *full) {
+    if (by_lane)
+        mbar_arrive(full);
+    else
+        async_arrive(full);
+}
 
-/* Copies the whole input, by one producer, to arrive with the first stage. */
+/* Copies the whole input, by one loader. */
 template <class F>
 __device__ __forceinline__ void skinny_copy_rows(const cargs_product &a, const skinny_ring &r,
                                                  const uint32_t *row_of, uint32_t n_rows) {
@@ -368,37 +341,92 @@ __device__ __forceinline__ void skinny_copy_rows(const cargs_product &a, const s
     __syncwarp(); /* lane 0 arrives for the others' zeros, too */
 }
 
-__device__ __forceinline__ void skinny_arrive(const cargs_product &a, uint64_t *full) {
-    if (a.by_lane)
-        mbar_arrive(full);
-    else
-        async_arrive(full);
-}
-
-/* A producer's work after pdl_wait; n_before: chunks whose weights are already being copied. The
- * next kernel may start once this one has issued all its copies; earlier it would only compete
- * with them, unless it has the same input. */
-template <class F, int N, bool ROW>
-__device__ __forceinline__ void skinny_produce(const cargs_product &a, const skinny_ring &r,
-                                               const skinny_target targets[SKINNY_TARGETS],
-                                               const uint32_t *row_of, const skinny_rows &rows,
-                                               uint32_t n_before) {
-    const skinny_input<F, N> input(a, rows.n);
+/* A loader's work after pdl_wait; n_before: chunks that it has begun to copy. The next kernel may
+ * start once this one has issued all its copies; earlier it would only compete with them, unless
+ * it has the same input. A whole input arrives with the first stage. */
+template <class F, bool ROW>
+__device__ __forceinline__ void
+skinny_load_weights(const cargs_product &a, const skinny_ring &r, const skinny_target &target,
+                    const uint32_t *row_of, const skinny_rows &rows, uint32_t n_before) {
     if (ROW && threadIdx.x / 32 == a.n_consumers) skinny_copy_rows<F>(a, r, row_of, rows.n);
-    if (a.by_lane && threadIdx.x % 32) return; /* one lane is enough for the TMA */
-    for (uint32_t chunk = 0; chunk < n_before; chunk++) {
-        if (!ROW) input.copy(a, r, row_of, chunk, chunk);
-        skinny_arrive(a, r.full + chunk);
-    }
+    if (ROW && (!a.by_lane || threadIdx.x % 32 == 0)) skinny_arrive(a.by_lane, r.full);
     uint32_t stage = 0, parity = 0;
     for (uint32_t chunk = n_before; chunk < r.n_chunks; chunk++) {
         mbar_wait(r.empty + stage, parity);
-        skinny_copy_weights<F, ROW>(a, r, targets, rows.expert, stage, chunk);
-        if (!ROW) input.copy(a, r, row_of, stage, chunk);
-        skinny_arrive(a, r.full + stage);
+        skinny_copy_weights<F, ROW>(a, r, target, stage, chunk);
         if (++stage == a.n_stages) stage = 0, parity ^= 1;
     }
     pdl_launch();
+}
+
+/* Are the rows a matrix of which the TMA copies boxes? */
+__device__ __forceinline__ bool skinny_boxes(const cargs_product &a) {
+    return a.by_lane && !a.tiles;
+}
+
+/* A warp copies the input's columns of a chunk, for each K split. Columns after the pitch become
+ * zeros, so that the weights' padding has no effect. */
+template <class F, int N> struct skinny_input {
+    enum { UNITS = F::COLS / 8 /* of 16 bytes per row */, STEP = 32 / UNITS, AT_ONCE = 4 };
+    const uint16_t *x;
+    uint32_t unit, first_row, n_rows;
+
+    __device__ __forceinline__ skinny_input(const cargs_product &a, uint32_t rows) {
+        x = static_cast<const uint16_t *>(a.x);
+        unit = threadIdx.x % UNITS;
+        first_row = threadIdx.x % 32 / UNITS;
+        n_rows = rows;
+    }
+
+    __device__ __forceinline__ void copy_units(const cargs_product &a, const uint32_t *row_of,
+                                               unsigned char *to, uint32_t col) const {
+        const bool there = col < a.pitch;
+        const uint16_t *from = x + (there ? col : 0);
+        to += unit / 8 * skinny_group<N, false>();
+        for (uint32_t row = first_row; row < n_rows; row += AT_ONCE * STEP) {
+            uint32_t of[AT_ONCE];
+#pragma unroll
+            for (uint32_t i = 0; i < AT_ONCE; i++)
+                of[i] = row_of[min(row + i * STEP, n_rows - 1)];
+#pragma unroll
+            for (uint32_t i = 0; i < AT_ONCE; i++)
+                if (row + i * STEP < n_rows)
+                    async_copy16_if(to + skinny_x_at(row + i * STEP, unit % 8),
+                                    from + (uint64_t)of[i] * a.pitch, there);
+        }
+    }
+
+    __device__ __forceinline__ void copy(const cargs_product &a, const skinny_ring &r,
+                                         const uint32_t *row_of, uint32_t stage,
+                                         uint32_t chunk) const {
+        unsigned char *to = r.input + stage * r.stage_bytes;
+        uint32_t col = chunk * F::COLS;
+        const bool boxes = skinny_boxes(a);
+        if (boxes) bulk_expect(r.full + stage, a.n_splits * r.split_bytes);
+        for (uint32_t split = 0; split < a.n_splits;
+             split++, col += a.split_cols, to += r.split_bytes)
+            if (boxes)
+                tensor_copy_box(to, a.map[CARGS_PRODUCT_INPUT], blockIdx.y * a.group_rows, col / 64,
+                                8 * N, F::COLS / 64, r.full + stage);
+            else
+                copy_units(a, row_of, to, col + unit * 8);
+    }
+};
+
+/* The work of the warp that copies the input, after pdl_wait. */
+template <class F, int N>
+__device__ __forceinline__ void skinny_load_input(const cargs_product &a, const skinny_ring &r,
+                                                  const uint32_t *row_of, const skinny_rows &rows) {
+    const skinny_input<F, N> input(a, rows.n);
+    const bool boxes = skinny_boxes(a);
+    if (boxes && threadIdx.x % 32) return;
+    uint32_t stage = 0, parity = 1; /* of the round before, which the first one does not wait for */
+    for (uint32_t chunk = 0; chunk < r.n_chunks; chunk++) {
+        if (chunk >= a.n_stages) mbar_wait(r.empty + stage, parity);
+        input.copy(a, r, row_of, stage, chunk);
+        skinny_arrive(boxes, r.full + stage);
+        if (++stage == a.n_stages) stage = 0, parity ^= 1;
+    }
 }
 
 template <class F>
@@ -508,16 +536,21 @@ CUDA_KERNEL_MIN(SKINNY_THREADS, 1)
 product_skinny(CUDA_ARGS(struct cargs_product) a) {
     CUDA_SHARED(unsigned char, shared);
     __shared__ uint32_t row_of[SKINNY_ROWS], out_of[SKINNY_ROWS];
+    __shared__ float scales[SKINNY_ROWS];
     __shared__ skinny_slots slots;
     __shared__ uint64_t bars[2 * CARGS_SKINNY_STAGES];
-    const uint32_t warp = threadIdx.x / 32, n_producers = blockDim.x / 32 - a.n_consumers;
-    const bool produces = warp >= a.n_consumers;
+    const uint32_t warp = threadIdx.x / 32, n_loaders = skinny_n_loaders<ROW>(a);
+    const bool produces = warp >= a.n_consumers,
+               loads = produces && warp < a.n_consumers + n_loaders;
     const skinny_role role = skinny_role_of<ROW>(a, warp, F::COLS);
     const skinny_ring r = skinny_ring_of<F, N, ROW>(a, shared, bars);
     const uint32_t n_before = min(a.n_stages, r.n_chunks);
     skinny_rows rows;
     if (threadIdx.x < a.n_stages) {
-        mbar_init(r.full + threadIdx.x, a.by_lane ? n_producers : 32 * n_producers);
+        mbar_init(r.full + threadIdx.x,
+                  n_loaders * (a.by_lane ? 1 : 32) + (ROW               ? 0
+                                                      : skinny_boxes(a) ? 1
+                                                                        : 32));
         mbar_init(r.empty + threadIdx.x, a.n_consumers);
         mbar_fence();
     }
@@ -529,14 +562,12 @@ product_skinny(CUDA_ARGS(struct cargs_product) a) {
         if (ROW && !a.slots.n && threadIdx.x == 0) slots.expert[0] = rows.expert;
     }
     __syncthreads();
-    skinny_target targets[SKINNY_TARGETS];
-    if (produces) {
-#pragma unroll
-        for (int i = 0; i < SKINNY_TARGETS; i++)
-            targets[i] =
-                skinny_target_of<F, ROW>(a, warp - a.n_consumers + i * n_producers, slots.expert);
-        for (uint32_t s = 0; s < n_before && (!a.by_lane || threadIdx.x % 32 == 0); s++)
-            skinny_copy_weights<F, ROW>(a, r, targets, a.tiles ? rows.expert : 0, s, s);
+    skinny_target target;
+    if (loads) {
+        target = skinny_target_of<F, ROW>(a, warp - a.n_consumers + threadIdx.x % 32 * n_loaders,
+                                          a.tiles ? rows.expert : 0, slots.expert);
+        for (uint32_t s = 0; s < n_before; s++)
+            skinny_copy_weights<F, ROW>(a, r, target, s, s, ROW && !s);
     }
     if (!a.tiles) {
         rows = skinny_find_rows<ROW>(a, row_of, out_of, slots);
@@ -545,14 +576,18 @@ product_skinny(CUDA_ARGS(struct cargs_product) a) {
     }
     __syncthreads();
     float acc[N][4] = {};
-    if (produces)
-        skinny_produce<F, N, ROW>(a, r, targets, row_of, rows, n_before);
+    if (loads)
+        skinny_load_weights<F, ROW>(a, r, target, row_of, rows, n_before);
+    else if (produces)
+        skinny_load_input<F, N>(a, r, row_of, rows);
     else
         skinny_consume<F, N, ROW>(a, role, r, acc);
+    if (threadIdx.x / 32 + 1 == blockDim.x / 32 && threadIdx.x % 32 < rows.n && !a.slots.n)
+        scales[threadIdx.x % 32] = a.x_scale[row_of[threadIdx.x % 32]];
     if (ROW && a.slots.n)
         skinny_store_slots(a, role, slots, acc[0], reinterpret_cast<float *>(shared));
     else
-        skinny_store<N, ROW>(a, role, rows, row_of, out_of, acc, reinterpret_cast<float *>(shared));
+        skinny_store<N, ROW>(a, rows, out_of, scales, acc, reinterpret_cast<float *>(shared));
     if (a.overlaps_previous)
         pdl_wait(); /* a kernel that waits for this one also relies on the previous one */
 }

@@ -7,11 +7,16 @@ namespace {
 struct row_major {
     enum { COLS = 128, BYTES = 16 * 2 * COLS };
 
+    template <bool BY_LANE>
     static __device__ __forceinline__ void copy(unsigned char *to, const cargs_product &a,
                                                 uint32_t matrix, uint32_t expert, uint32_t tile,
                                                 uint32_t col, uint64_t *bar) {
         uint32_t expert_tiles = (a.n_out[matrix] + 15) / 16;
-        tensor_copy(to, a.map[matrix], (expert * expert_tiles + tile) * 16, col / 64, bar);
+        const uint32_t row = (expert * expert_tiles + tile) * 16;
+        if (BY_LANE)
+            tensor_copy_box(to, a.map[matrix], row, col / 64, 16, COLS / 64, bar);
+        else
+            tensor_copy(to, a.map[matrix], row, col / 64, bar);
     }
 
     struct frags {

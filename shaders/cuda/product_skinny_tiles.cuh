@@ -10,13 +10,18 @@ template <int format> struct tiles {
     typedef tile_of<format> T;
     enum { COLS = CUDA_TILE_COLS, BYTES = T::bytes };
 
+    template <bool BY_LANE>
     static __device__ __forceinline__ void copy(unsigned char *to, const cargs_product &a,
                                                 uint32_t matrix, uint32_t expert, uint32_t tile,
                                                 uint32_t col, uint64_t *bar) {
         uint32_t row_tiles = (a.n_in + COLS - 1) / COLS;
-        const unsigned char *w =
-            static_cast<const unsigned char *>(a.w[matrix]) + expert * a.expert_bytes;
-        bulk_copy(to, w + ((uint64_t)tile * row_tiles + col / COLS) * BYTES, BYTES, bar);
+        const unsigned char *w = static_cast<const unsigned char *>(a.w[matrix]) +
+                                 expert * a.expert_bytes +
+                                 ((uint64_t)tile * row_tiles + col / COLS) * BYTES;
+        if (BY_LANE)
+            bulk_copy_lane(to, w, BYTES, bar);
+        else
+            bulk_copy(to, w, BYTES, bar);
     }
 
     static __device__ __forceinline__ void words(uint32_t *to, const unsigned char *from) {

@@ -3,6 +3,7 @@
 #include "core/backend/cuda/gemm_int.h"
 
 #include "core/base/mem.h"
+#include "core/base/min_max.h"
 #include "shaders/cuda/kernels.h"
 
 enum {
@@ -120,7 +121,7 @@ static struct cuda_skinny skinny_kernel(int format, uint32_t n_groups) {
 /* Launch shape of a skinny GEMM. */
 struct skinny {
     struct cuda_skinny k;
-    uint32_t n_groups, group_rows, n_stages, consumers, producers, block_tiles, x_row;
+    uint32_t n_groups, group_rows, n_stages, consumers, loaders, block_tiles, x_row;
     bool slots, by_lane;
     uint64_t stage, shared;
 };
@@ -163,12 +164,8 @@ static bool fit_skinny(const struct cuda_backend *c, const struct cargs_product 
     s->x_row = (s->slots || s->group_rows == 1) && (uint64_t)whole * s->group_rows <= WHOLE_INPUT
                    ? whole
                    : 0;
-    s->by_lane = (s->x_row || !a->tiles) && c->encode_tensor_map;
-    s->producers = CARGS_SKINNY_PRODUCERS;
-    if (s->by_lane && s->producers > s->consumers)
-        s->producers = s->consumers;
-    else if (s->x_row) /* others copy the input, too, by 16 bytes */
-        s->producers = cuda_div_up(s->consumers, CARGS_SKINNY_CONSUMERS / CARGS_SKINNY_PRODUCERS);
+    s->by_lane = c->encode_tensor_map;
+    s->loaders = min_u32(s->consumers, CARGS_SKINNY_PRODUCERS - !s->x_row);
     s->stage = align_shared(s->consumers * s->k.tile_bytes);
     if (!s->x_row) s->stage += a->n_splits * 8 * s->n_groups * 2 * s->k.cols;
     uint64_t sums = (uint64_t)s->consumers * s->n_groups * 512;
@@ -280,7 +277,7 @@ static int launch_skinny(struct cuda_backend *c, const struct batch *b) {
         int rc = map_weights(c, b, &a);
         if (rc) return rc;
     }
-    if (s.by_lane && !s.x_row) {
+    if (s.by_lane && !s.x_row && !p->tiles) {
         int rc = cuda_tensor_map(c, a.x, p->n_rows, a.pitch, 8 * s.n_groups, s.k.cols / CUDA_PITCH,
                                  &a.map[CARGS_PRODUCT_INPUT]);
         if (rc) return rc;
@@ -302,7 +299,7 @@ static int launch_skinny(struct cuda_backend *c, const struct batch *b) {
                                      p->slots.n ? 1
                                      : p->tiles ? p->n_tiles
                                                 : cuda_div_up(p->n_rows, s.group_rows)},
-                            .threads = (s.consumers + s.producers) * 32,
+                            .threads = (s.consumers + s.loaders + !s.x_row) * 32,
                             .shared = (uint32_t)s.shared};
     count_bytes(b, &l);
     const bool keeps = keeps_input(c, b);

@@ -528,6 +528,10 @@ static inline void bulk_expect(uint64_t *bar, uint32_t bytes, CUDASIM_WHERE) {
     cudasim_bulk_expect(bar, bytes, file, line);
 }
 static inline void bulk_prefetch(const void *, uint32_t) {}
+static inline void bulk_copy_lane(void *shared, const void *global, uint32_t bytes, uint64_t *bar,
+                                  CUDASIM_WHERE) {
+    cudasim_bulk_copy(shared, global, bytes, bar, file, line);
+}
 static inline void bulk_copy(void *shared, const void *global, uint32_t bytes, uint64_t *bar,
                              CUDASIM_WHERE) {
     if (threadIdx.x % 32 == 0) cudasim_bulk_copy(shared, global, bytes, bar, file, line);
@@ -540,8 +544,7 @@ static inline void tensor_copy(void *shared, const struct cuda_tensor_map &map, 
 static inline void tensor_copy_box(void *shared, const struct cuda_tensor_map &map, uint32_t row,
                                    uint32_t group, uint32_t box_rows, uint32_t box_groups,
                                    uint64_t *bar, CUDASIM_WHERE) {
-    if (threadIdx.x % 32 == 0)
-        cudasim_tensor_copy(shared, map.words, row, group, box_rows, box_groups, bar, file, line);
+    cudasim_tensor_copy(shared, map.words, row, group, box_rows, box_groups, bar, file, line);
 }
 static inline void pdl_wait() {
     cudasim_pdl_wait();
