@@ -88,16 +88,20 @@ __device__ __forceinline__ void output_rows(const cargs_product &a, const output
     }
     row_sums<OUTS, ROWS, AHEAD>(w, x, a.n_in, sums);
     if (epilogue.act) row_sums<OUTS, ROWS, AHEAD>(pair, x, a.n_in, up);
+    /* A lane for each result, so that the epilogue is there once: its code runs once, too. */
+    const uint32_t o = lane / ROWS, r = lane % ROWS;
+    float sum = 0, up_sum = 0;
+    uint32_t row = 0;
 #pragma unroll
-    for (int o = 0; o < OUTS; o++)
+    for (int i = 0; i < OUTS * ROWS; i++)
+        if (lane == i) sum = sums[i / ROWS][i % ROWS], up_sum = up[i / ROWS][i % ROWS];
 #pragma unroll
-        for (int r = 0; r < ROWS; r++) {
-            if (lane != o * ROWS + r || r >= n || out.at + o >= n_out) continue;
-            const uint64_t bias = at + out.at + o;
-            a.y[out.matrix][(uint64_t)to[r] * (n_out + a.y_tail) + out.at + o] =
-                epilogue.act ? epilogue_pair(epilogue, 1.0f, sums[o][r], up[o][r], bias)
-                             : epilogue_sum(epilogue, 1.0f, sums[o][r], bias);
-        }
+    for (int i = 0; i < ROWS; i++)
+        if (r == i) row = to[i];
+    if (o >= OUTS || r >= n || out.at + o >= n_out) return;
+    a.y[out.matrix][(uint64_t)row * (n_out + a.y_tail) + out.at + o] =
+        epilogue.act ? epilogue_pair(epilogue, 1.0f, sum, up_sum, at + out.at + o)
+                     : epilogue_sum(epilogue, 1.0f, sum, at + out.at + o);
 }
 
 /* Weights never change: they are brought to L2 while the previous kernel still runs. */

@@ -173,19 +173,17 @@ __device__ __forceinline__ void skinny_store_slots(const cargs_product &a, const
                                                    const skinny_slots &slots, const float acc[4],
                                                    float *sums) {
     const uint32_t lane = threadIdx.x % 32, g = lane / 4, n_out = a.n_out[0];
+    /* The row is column 0 of the results, which every fourth lane has. */
+    const float upper = __shfl_sync(CUDA_ALL, acc[2], lane / 4 * 4);
     __syncthreads(); /* the last reads of the ring are done */
-    if (threadIdx.x / 32 < a.n_consumers && role.active && lane % 4 == 0) {
-        const uint32_t expert = slots.expert[role.slot];
+    if (threadIdx.x / 32 < a.n_consumers && role.active && lane % 4 < 2) {
+        const uint32_t expert = slots.expert[role.slot], at = g + lane % 4 * 8;
         const cargs_epilogue &epilogue =
             a.epilogue[expert == a.joined_expert ? CARGS_PRODUCT_JOINED : 0];
-#pragma unroll
-        for (int k = 0; k < 2; k++) {
-            const uint32_t at = g + 8 * k, out = role.tile * 16 + at;
-            if (out < n_out)
-                sums[role.slot * 16 + at] =
-                    epilogue_sum(epilogue, slots.x_scale[role.slot], acc[2 * k],
-                                 (uint64_t)skinny_expert(a, expert) * n_out + out);
-        }
+        if (role.tile * 16 + at < n_out)
+            sums[role.slot * 16 + at] =
+                epilogue_sum(epilogue, slots.x_scale[role.slot], lane % 4 ? upper : acc[0],
+                             (uint64_t)skinny_expert(a, expert) * n_out + role.tile * 16 + at);
     }
     __syncthreads();
     const uint32_t out = role.tile * 16 + threadIdx.x;
