@@ -91,12 +91,18 @@ int cuda_activate(struct cuda_backend *c, const struct cuda_gated *g, uint32_t n
 /* ---- tile.c: more rows than a skinny GEMM takes, weights as stored ---- */
 
 /* Values of cuda_tile_plan.best: the kernels of tile.c, large.c, or not measured. */
-enum { CUDA_TILE_KERNELS = 4, CUDA_BEST_LARGE = CUDA_TILE_KERNELS, CUDA_BEST_UNKNOWN };
+enum {
+    CUDA_TILE_KERNELS = 4,
+    CUDA_BEST_LARGE = CUDA_TILE_KERNELS,
+    CUDA_BEST_SKINNY,
+    CUDA_BEST_UNKNOWN
+};
 enum { CUDA_TILE_SMALL, CUDA_TILE_LARGE }; /* the two tile shapes of each kernel */
 enum { CUDA_TILE_LEAST_BUCKET = 64 };      /* rows; each bucket holds twice the previous one's */
 
 /* Is it faster than cuda_large_product? */
 bool cuda_tile_is_best(const struct cuda_backend *c, const struct cuda_product *p);
+bool cuda_skinny_is_best(const struct cuda_backend *c, const struct cuda_product *p);
 /* 16-bit and quantized weights, any number of rows, no experts. */
 int cuda_tile_product(struct cuda_backend *c, const struct cuda_product *p);
 /* The same by kernel `which` (below CUDA_TILE_KERNELS). ERR_UNSUPPORTED: not for this product;

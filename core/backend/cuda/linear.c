@@ -381,13 +381,21 @@ static int multiply_branches(struct cuda_backend *c, const struct batch *b, uint
     return rc ? rc : joined;
 }
 
+/* Up to CUDA_SKINNY_ROWS the weights are read once; then what was the fastest counts. */
+static bool is_skinny(const struct cuda_backend *c, const struct batch *b) {
+    if (b->p->tiles || b->p->n_rows <= CUDA_SKINNY_ROWS) return true;
+    for (uint32_t i = 0; i < b->n; i++)
+        if (!cuda_skinny_is_best(c, &b->p[i])) return false;
+    return true;
+}
+
 static int multiply_batch(struct cuda_backend *c, const struct batch *b) {
     const struct cuda_product *p = b->p;
     enum cuda_path path = c->force.path;
     uint32_t done = 0, branches;
     int rc = 0;
     if (p->w->format == CUDA_FORMAT_F32) return launch_f32(c, b);
-    if (p->tiles || path == CUDA_PATH_SKINNY || (!path && p->n_rows <= CUDA_SKINNY_ROWS)) {
+    if (p->tiles || path == CUDA_PATH_SKINNY || (!path && is_skinny(c, b))) {
         rc = launch_skinny(c, b);
         if (p->tiles || rc != ERR_UNSUPPORTED) return rc;
         rc = 0, path = CUDA_PATH_TILE; /* more K splits than a block has warps */

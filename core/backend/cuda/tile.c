@@ -57,6 +57,10 @@ static int find_best(const struct cuda_backend *c, const struct cuda_product *p)
     return CUDA_BEST_UNKNOWN;
 }
 
+bool cuda_skinny_is_best(const struct cuda_backend *c, const struct cuda_product *p) {
+    return find_best(c, p) == CUDA_BEST_SKINNY;
+}
+
 bool cuda_tile_is_best(const struct cuda_backend *c, const struct cuda_product *p) {
     int best = find_best(c, p);
     if (best == CUDA_BEST_UNKNOWN)

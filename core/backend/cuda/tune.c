@@ -8,16 +8,25 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { TIMED_RUNS = 4, LEAST_TIMED = 256 };
+enum {
+    TIMED_RUNS = 4,
+    LEAST_TIMED = 256,
+    MOST_SKINNY_ROWS = 128 /* the skinny GEMM reads weights once for 32 rows */
+};
 
 /* Runs one path. false: it cannot compute this product. */
 static bool run_path(struct cuda_backend *c, const struct cuda_product *p, int path) {
+    const enum cuda_path was = c->force.path;
+    bool done = true;
     int rc = 0;
     c->n_launches_tile = 0; /* no overlap with the previous run */
-    if (path != CUDA_BEST_LARGE) return !cuda_tile_product_by(c, p, path);
-    enum cuda_path was = c->force.path;
-    c->force.path = CUDA_PATH_LARGE;
-    bool done = cuda_large_product(c, p, &rc);
+    if (path < CUDA_TILE_KERNELS) return !cuda_tile_product_by(c, p, path);
+    if (path == CUDA_BEST_SKINNY && p->n_rows > MOST_SKINNY_ROWS) return false;
+    c->force.path = path == CUDA_BEST_SKINNY ? CUDA_PATH_SKINNY : CUDA_PATH_LARGE;
+    if (path == CUDA_BEST_SKINNY)
+        rc = cuda_product(c, p);
+    else
+        done = cuda_large_product(c, p, &rc);
     c->force.path = was;
     return done && !rc;
 }
@@ -26,7 +35,7 @@ static int find_fastest(struct cuda_backend *c, const struct cuda_product *p, cu
                         cudaEvent_t end) {
     float least = 0;
     int best = CUDA_BEST_UNKNOWN;
-    for (int path = 0; path <= CUDA_BEST_LARGE; path++) {
+    for (int path = 0; path < CUDA_BEST_UNKNOWN; path++) {
         float ms = 0;
         if (!run_path(c, p, path) || cudaEventRecord(begin, c->stream)) continue;
         for (int i = 0; i < TIMED_RUNS; i++)
