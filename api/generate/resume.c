@@ -10,6 +10,7 @@
 
 #include "core/base/clock.h"
 #include "core/base/list.h"
+#include "core/base/log.h"
 #include "core/base/mem.h"
 
 #include <errno.h>
@@ -170,6 +171,9 @@ static struct resumable *take_stream(const struct taker *w, bool *lives) {
         *lives = false; /* another request came first */
         k = NULL;
     } else if (k && k->request) {
+        if (!k->waiter)
+            log_info("request %s takes over the stream of request %s, whose connection is closed",
+                     w->request->id, k->request->id);
         k->waiter = w->request;
         if (k->request->watched.fd >= 0) shutdown(k->request->watched.fd, SHUT_RDWR);
         k = NULL;

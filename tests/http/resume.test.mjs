@@ -117,15 +117,17 @@ test("an ended stream can be read again; a stream with a live connection is take
     whole.slice(-3).map((f) => f.data),
   );
 
-  // The old connection stays open and is not read any more.
+  // The old connection stays open and is not read any more; the log tells who closes it.
   const long = { ...ask, max_tokens: 6000, ignore_eos: true };
-  const old = await post(server, "/v1/chat/completions", long);
+  const old = await post(server, "/v1/chat/completions", long, { headers: { "X-Request-Id": "old-reader" } });
   const reader = old.body.getReader();
   let begun = "";
   while (begun.split("\n\n").length < 5) begun += new TextDecoder().decode((await reader.read()).value);
   const last = frames(begun).at(-1).id;
-  const { status, text: more } = await cut({}, { "Last-Event-ID": last }, (t) => t.split("\n\n").length > 50);
+  const taker = { "Last-Event-ID": last, "X-Request-Id": "new-reader" };
+  const { status, text: more } = await cut({}, taker, (t) => t.split("\n\n").length > 50);
   assert.equal(status, 200);
+  assert.equal(server.stderr.match(/request new-reader takes over the stream of request old-reader/g)?.length, 1);
   const ids = frames(more).map((f) => Number(f.id.split(":").at(-1)));
   assert.equal(ids[0], Number(last.split(":").at(-1)) + 1);
   await reader.cancel().catch(() => {});
