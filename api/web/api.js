@@ -135,9 +135,9 @@ function begin({ seed, ...body }, signal) {
 
 const GONE = "This answer is incomplete: the page was left, and the server has not kept the rest.";
 
-// Chunks of a streamed chat, each with the id of its event; {resuming: true, choices: []} when the
-// connection broke and the rest is requested. `from`: the id of the event after which to go on with a
-// stream of before, instead of `body`.
+// Chunks of a streamed chat, each with the id of its event; {resuming: true, choices: []} with the id of the
+// last one when the connection broke and the rest is requested. `from`: the id of the event after which to go
+// on with a stream of before, instead of `body`.
 export async function* streamChat(body, signal, from) {
   let response = from ? await resume(from, signal, new CutError(GONE)) : await begin(body, signal);
   let last = from ?? null,
@@ -154,7 +154,7 @@ export async function* streamChat(body, signal, from) {
       }
     } catch (e) {
       if (e.name !== "CutError" || !last || ++attempts > MAX_ATTEMPTS) throw e;
-      yield { choices: [], resuming: true };
+      yield { choices: [], resuming: true, event_id: last };
       response = await resume(last, signal, e);
     }
   }

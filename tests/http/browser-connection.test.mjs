@@ -168,6 +168,38 @@ test("an answer whose connection breaks goes on where it was", { skip }, async (
   expectProblem(it, /ERR_CONNECTION_RESET|ERR_INCOMPLETE_CHUNKED_ENCODING|ERR_EMPTY_RESPONSE/);
 });
 
+test("a page that is left while its connection is broken goes on where it was", { skip }, async () => {
+  const { page } = it,
+    proxy = await startProxy(new URL(it.server.url).port),
+    answer = page.locator(".message.assistant .text");
+  after(() => proxy.stop());
+  await page.goto(proxy.url);
+  await page.fill("#key-input", "right-key");
+  await page.press("#key-input", "Enter");
+  await page.locator('#state[data-state="ready"]').waitFor();
+  await page.click("#open-settings");
+  await page.fill("#chat-temperature", "0");
+  await ask(page, "Tell me a story about a fox.");
+  const whole = await answer.innerText();
+  const away = (route) => (route.request().headers()["last-event-id"] ? route.abort() : route.continue());
+  await page.route("**/v1/chat/completions", away);
+  proxy.cuts = 1;
+  await page.click("#new-chat");
+  await page.fill("#input", "Tell me a story about a fox.");
+  await page.press("#input", "Enter");
+  await page.locator(".meta", { hasText: "resuming after a break" }).waitFor();
+  await page.goto("about:blank");
+  await page.unroute("**/v1/chat/completions", away);
+  await page.goto(proxy.url);
+  await until(async () => (await answer.count()) && (await answer.innerText()) === whole, "the whole answer is there");
+  await page.locator("#stop").waitFor({ state: "hidden" });
+  assert.equal(await answer.innerText(), whole);
+  assert.equal(await page.locator(".error").count(), 0);
+  it.problems = it.problems.filter(
+    (p) => !/ERR_(FAILED|CONNECTION_RESET|INCOMPLETE_CHUNKED_ENCODING|EMPTY_RESPONSE)|status of 401/.test(p),
+  );
+});
+
 // The dashboard asks for the models that administrators manage; this server's key is not one of theirs.
 test("what only administrators may see is refused", { skip }, () => {
   it.problems = it.problems.filter((p) => !/403 .*\/v1\/inferd\/models$/.test(p));
