@@ -210,7 +210,8 @@ export class ChatStore extends EventTarget {
     for (const { id, title } of this.list()) {
       if (signal.aborted) return;
       const has = (s) => typeof s === "string" && s.toLocaleLowerCase().includes(wanted);
-      if (has(title) || (await this.load(id))?.messages.some((m) => has(m.content))) found(id);
+      const hit = has(title) || (await this.load(id))?.messages.some((m) => has(m.content));
+      if (hit && !signal.aborted) found(id);
     }
   }
 

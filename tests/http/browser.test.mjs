@@ -385,6 +385,22 @@ test("chats are searched by title and text, and pinned", { skip }, async () => {
   await until(async () => (await titles()).length === 1, "found by an answer's text");
   await search.fill("no such text anywhere");
   await page.getByText("No chat has this text.").waitFor();
+  // A search that another one has replaced finds nothing more.
+  const late = await page.evaluate(async () => {
+    const { ChatStore } = await import("/store.js"),
+      store = new ChatStore(),
+      searching = new AbortController(),
+      found = [];
+    store.rows.set("x", { id: "x", title: "" });
+    store.load = async () => {
+      searching.abort();
+      return { messages: [{ content: "let me look" }] };
+    };
+    await store.search("look", (id) => found.push(id), searching.signal);
+    store.channel.close();
+    return found;
+  });
+  assert.deepEqual(late, []);
   await search.fill("");
   await until(async () => (await titles()).length === all.length, "all are shown again");
   await page.locator("#chat-list li").last().hover();
