@@ -364,6 +364,7 @@ test("chats of localStorage move to the database and stay readable", { skip }, a
     await load(it, "/", page);
     assert.deepEqual(await page.locator("#chat-list .open").allTextContents(), ["Old 2", "Old 1", "Old 0"]);
     await page.getByRole("button", { name: "Old 1", exact: true }).click();
+    await page.locator("#chat-title", { hasText: "Old 1" }).waitFor();
     assert.deepEqual(await page.locator(".message .text").allInnerTexts(), ["What is old?", "This chat."]);
     assert.equal(await page.inputValue("#chat-temperature"), "0.5");
     assert.deepEqual(await page.evaluate(() => Object.keys(localStorage).filter((k) => /old/.test(k))), []);
@@ -435,6 +436,7 @@ test("two windows show the same chats", { skip }, async () => {
   const title = await page.locator("#chat-list .open").first().textContent();
   await page.getByRole("button", { name: title, exact: true }).click();
   await other.getByRole("button", { name: title, exact: true }).click();
+  await until(async () => (await page.locator("#chat-title").textContent()) === title, "the chat is shown");
   await ask(page, "Seen by both?");
   await other.locator(".message.user", { hasText: "Seen by both?" }).waitFor();
   const n = await other.locator("#chat-list li").count();
@@ -489,6 +491,7 @@ test("the keyboard alone is enough", { skip }, async () => {
   await tabTo("#chat-list .open");
   await page.keyboard.press("ArrowDown");
   await page.keyboard.press("Enter");
+  await page.locator("#chat-title", { hasText: /^Hello!$/ }).waitFor();
   assert.deepEqual(await users(page).allTextContents(), ["Hello!"]);
   await tabTo("#open-settings");
   await page.keyboard.press("Enter");
