@@ -9,6 +9,7 @@ import { Announcer, notify } from "./notices.js";
 import { Attachments, withFiles } from "./attach.js";
 import { Presets } from "./presets.js";
 import { ChatList, firstWords, titleOf } from "./chat_list.js";
+import { isLater } from "./store.js";
 import { addMessage, pathOf, removeBranch, showVersion, versionsOf } from "./tree.js";
 
 const SAVE_MS = 1000; // while an answer grows
@@ -25,7 +26,7 @@ export class Chat {
   constructor(store, connection) {
     this.store = store;
     this.connection = connection;
-    this.runs = new Map(); // chat id -> {chat, message, controller, view}
+    this.runs = new Map(); // chat id -> {chat, message, controller, view, claim}
     this.adopting = new Set(); // ids of chats whose answers may run elsewhere
     this.views = new Map(); // message -> its view
     this.announcer = new Announcer();
@@ -55,7 +56,7 @@ export class Chat {
       proceed: (m) => this.proceed(m),
     };
     this.listen();
-    store.runs = (id) => this.runs.has(id);
+    store.claimOf = (id) => this.runs.get(id)?.claim;
     this.open(store.create());
   }
 
@@ -90,6 +91,7 @@ export class Chat {
     this.connection.addEventListener("model", () => this.modelChanged());
     this.connection.addEventListener("state", () => this.showComposer());
     this.store.addEventListener("elsewhere", (e) => this.changedElsewhere(e.detail));
+    this.store.addEventListener("runs", (e) => this.yieldTo(e.detail));
     // Leaving the page breaks the streams, so the state before that is saved.
     addEventListener("pagehide", () => {
       this.runs.forEach(({ chat, message }) => this.store.leave(chat.id, message));
@@ -122,8 +124,8 @@ export class Chat {
     if (chat && opening === this.opening) this.open(this.settled(chat));
   }
 
-  // Goes on with what was running when its page was left. A page that was left in order says so (leave());
-  // else another window may still have it.
+  // Goes on with what was running when its page was left. If it was this window's, it said so (leave());
+  // else another window may still have it, or come back to it.
   settled(chat) {
     const running = chat.messages.filter((m) => m.state === "running");
     if (!running.length || this.runs.has(chat.id)) return chat;
@@ -140,7 +142,9 @@ export class Chat {
     const taken = await this.store.runsElsewhere(id);
     this.adopting.delete(id);
     const chat = taken ? null : await this.find(id);
-    for (const m of chat?.messages ?? []) if (m.state === "running") this.goOn(chat, m);
+    const left = chat && this.store.takeLeft(id, { ofAny: true });
+    for (const m of chat?.messages ?? [])
+      if (m.state === "running") this.goOn(chat, left?.id === m.id ? Object.assign(m, left) : m);
     if (chat) this.list.render();
   }
 
@@ -374,6 +378,7 @@ export class Chat {
   async run(chat, message, body) {
     const run = { chat, message, controller: new AbortController(), view: this.views.get(message) },
       { signal } = run.controller;
+    run.claim = this.store.claim(chat.id, message.id);
     if (body) chat.model = body.model;
     else message.resuming = true;
     if (!chat.named) chat.title = firstWords(pathOf(chat));
@@ -392,15 +397,31 @@ export class Chat {
       saved = performance.now();
       this.keep(run);
     });
-    this.ended(run);
+    if (!run.lost) this.ended(run);
+  }
+
+  // Another window has begun to run this answer, too: its request has ended this one's stream. Two windows
+  // that both go on would take the answer from each other again and again.
+  yieldTo(claim) {
+    const run = this.runs.get(claim.id);
+    if (run?.message.id !== claim.message || !isLater(claim, run.claim)) return;
+    run.lost = true;
+    this.runs.delete(claim.id);
+    run.controller.abort();
+    if (run.chat === this.chat) this.refresh();
+    this.list.render();
   }
 
   // Not if the chat was deleted meanwhile.
-  keep({ chat }) {
-    if (!this.leaving && this.store.has(chat.id)) this.save(chat);
+  keep({ chat, lost }) {
+    if (!lost && !this.leaving && this.store.has(chat.id)) this.save(chat);
   }
 
   grew(run) {
+    if (run.lost) {
+      run.message.state = "running"; // elsewhere
+      return;
+    }
     run.view?.update();
     if (run.chat !== this.chat) return;
     this.announcer.progress(run.message.content);

@@ -7,6 +7,7 @@ const LAST = "inferd.last-settings";
 const OLD_META = "inferd.meta.",
   OLD_CHAT = "inferd.chat."; // entries of localStorage that this store takes over
 const LEFT = "inferd.left."; // an answer that ran when its page was left
+const WINDOW = "inferd.window"; // this window's id, which outlives a reload
 const ANSWER_MS = 2000; // for another window to say that it runs an answer
 
 function read(key) {
@@ -37,6 +38,15 @@ function openDatabase() {
   };
   return done(request);
 }
+
+function windowId() {
+  const id = sessionStorage.getItem(WINDOW) ?? newId();
+  sessionStorage.setItem(WINDOW, id);
+  return id;
+}
+
+// Of two windows that have claimed an answer, the later one keeps it.
+export const isLater = (a, b) => (a.since === b.since ? a.by > b.by : a.since > b.since);
 
 const rowOf = ({ id, title, named, created, updated, pinned, messages }) => {
   const running = messages.some((m) => m.state === "running");
@@ -80,7 +90,8 @@ export class ChatStore extends EventTarget {
     this.db = null;
     this.rows = new Map();
     this.bodies = new Map(); // only without a database
-    this.runs = () => false; // does this window run an answer of the chat?
+    this.window = windowId();
+    this.claimOf = () => null; // this window's claim() of the answer that it runs in the chat
     this.channel = new BroadcastChannel("inferd.chats");
     this.channel.onmessage = ({ data }) => this.heard(data);
   }
@@ -97,18 +108,25 @@ export class ChatStore extends EventTarget {
   }
 
   heard({ changed, row, who, runs }) {
-    if (who) return this.runs(who) && this.channel.postMessage({ runs: who });
+    if (who) return this.claimOf(who) && this.channel.postMessage({ runs: this.claimOf(who) });
     if (runs) return this.dispatchEvent(new CustomEvent("runs", { detail: runs }));
     if (row) this.rows.set(changed, row);
     else this.rows.delete(changed);
     return this.dispatchEvent(new CustomEvent("elsewhere", { detail: changed }));
   }
 
+  // Tells the other windows that this one runs the answer from now on.
+  claim(id, message) {
+    const runs = { id, message, since: Date.now(), by: this.window };
+    this.channel.postMessage({ runs });
+    return runs;
+  }
+
   // Does another window run an answer of this chat?
   runsElsewhere(id) {
     return new Promise((resolve) => {
       const end = (e) => {
-        if (e && e.detail !== id) return;
+        if (e && e.detail.id !== id) return;
         this.removeEventListener("runs", end);
         resolve(Boolean(e));
       };
@@ -148,15 +166,17 @@ export class ChatStore extends EventTarget {
   // Keeps a message of a page that is being left, when the database would be too slow.
   leave(id, message) {
     try {
-      localStorage.setItem(LEFT + id, JSON.stringify(message));
+      localStorage.setItem(LEFT + id, JSON.stringify({ ...message, left_by: this.window }));
     } catch {
       // then what the database has of it counts
     }
   }
 
-  // What leave() kept of a chat, once.
-  takeLeft(id) {
-    const message = read(LEFT + id);
+  // What leave() kept of a chat in this window before it was reloaded, or in any. Once, but two windows may
+  // both get it at the same moment.
+  takeLeft(id, { ofAny = false } = {}) {
+    const { left_by, ...message } = read(LEFT + id) ?? {};
+    if (!ofAny && left_by !== this.window) return null;
     localStorage.removeItem(LEFT + id);
     return message;
   }

@@ -6,17 +6,21 @@ import {
   ask,
   ended,
   expectProblem,
+  hurry,
   load,
   newPage,
   noProblems,
   noSidewaysScroll,
   openPage,
+  otherWindow,
   scripted,
   skip,
+  slowly,
 } from "./browser_page.mjs";
 import { metrics, modelName, until } from "./server.mjs";
 
-const it = openPage();
+// Enough is kept of an answer that comes faster than a slow page takes it.
+const it = openPage(["--resume-buffer-bytes", "4M"]);
 const answers = (page = it.page) => page.locator(".message.assistant .text");
 const users = (page = it.page) => page.locator(".message.user .text");
 
@@ -239,7 +243,7 @@ test("an answer that a reload interrupts goes on where it was, in the window tha
   const { page } = it,
     texts = [];
   assert.equal(await page.inputValue("#chat-temperature"), "0");
-  // Long enough to be reloaded twice.
+  // Several seconds of computing.
   const longer = (route) => {
     const body = route.request().postDataJSON();
     route.continue(body.messages ? { postData: JSON.stringify({ ...body, ignore_eos: true, max_tokens: 3000 }) } : {});
@@ -247,14 +251,13 @@ test("an answer that a reload interrupts goes on where it was, in the window tha
   await page.route("**/v1/chat/completions", longer);
   for (const reloads of [0, 2]) {
     await page.click("#new-chat");
+    if (reloads) await slowly(page);
     await page.fill("#input", "Tell me a story about a bear.");
     await page.press("#input", "Enter");
-    const grown = async (n) =>
-      (await answers().last().innerText()).length > n || (await page.locator("#stop").isHidden());
+    const grown = async (n) => (await answers().last().innerText()).length > n;
     if (reloads) {
       await until(() => grown(20), "text appears");
-      const other = await page.context().newPage();
-      await load(it, "/", other);
+      const { other, asked } = await otherWindow(it);
       assert.equal(await page.locator("#stop").isVisible(), true, "the answer still runs here");
       for (let i = 0; i < reloads; i++) {
         const before = (await answers().last().innerText()).length;
@@ -262,6 +265,9 @@ test("an answer that a reload interrupts goes on where it was, in the window tha
         await answers().last().waitFor();
         await until(() => grown(before + 20), "what had come is kept, and it goes on");
       }
+      await hurry(page);
+      await ended(page);
+      assert.equal(asked.length, 0, "the other window asks for nothing");
       await other.close();
     }
     await ended(page);

@@ -92,6 +92,61 @@ export async function scripted(page, deltas, tail = "data: [DONE]\n\n") {
   );
 }
 
+// Answers come slowly to a page, also after a reload, until hurry(): none ends while a test does something meanwhile.
+// What the page does not take stays in the sockets' buffers.
+export async function slowly(page) {
+  const slow = () => {
+    const { fetch } = window,
+      isSlow = () => sessionStorage.getItem("test.slow") !== null,
+      wait = () => new Promise((resolve) => setTimeout(resolve, 50));
+    window.fetch = async (path, options) => {
+      const response = await fetch(path, options);
+      if (!String(path).endsWith("chat/completions") || !response.ok || !isSlow()) return response;
+      const reader = response.body.getReader();
+      let bytes = new Uint8Array(0);
+      const body = new ReadableStream({
+        // A break is known at once.
+        start: (to) => void reader.closed.catch((e) => to.error(e)),
+        async pull(to) {
+          if (!bytes.length) {
+            const { value, done } = await reader.read();
+            if (done) return to.close();
+            bytes = value;
+          }
+          if (isSlow()) await wait();
+          to.enqueue(bytes.slice(0, 512));
+          bytes = bytes.subarray(512);
+        },
+        cancel: (why) => reader.cancel(why),
+      });
+      return new Response(body, response);
+    };
+  };
+  await page.addInitScript(slow);
+  await page.evaluate(slow);
+  await page.evaluate(() => sessionStorage.setItem("test.slow", ""));
+}
+export const hurry = (page) => page.evaluate(() => sessionStorage.removeItem("test.slow"));
+
+// Another window with the page's chats. What it would do after a second or more it does when told to: lapse().
+// asked: the requests for answers that it sends; heard(): what windows have told each other since it opened.
+export async function otherWindow(it, page = it.page) {
+  const other = await page.context().newPage(),
+    asked = [];
+  other.on("request", (r) => r.url().endsWith("/chat/completions") && asked.push(r));
+  await other.addInitScript(() => {
+    const { setTimeout } = window;
+    window.late = [];
+    window.setTimeout = (f, ms, ...args) => (ms >= 1000 ? (window.late.push(f), 0) : setTimeout(f, ms, ...args));
+    window.heard = [];
+    new BroadcastChannel("inferd.chats").onmessage = ({ data }) => window.heard.push(data);
+  });
+  await load(it, "/", other);
+  const heard = () => other.evaluate(() => window.heard),
+    lapse = () => other.evaluate(() => window.late.splice(0).forEach((f) => f()));
+  return { other, asked, heard, lapse };
+}
+
 // Problems that a test means to cause are taken out by it.
 export function expectProblem(it, pattern) {
   const at = it.problems.findIndex((p) => pattern.test(p));
