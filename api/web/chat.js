@@ -22,11 +22,18 @@ const HOW = {
   failed: "The request failed.",
 };
 
+// The message becomes what its page kept of it when it was left: all of it.
+function restored(message, left) {
+  for (const name of Object.keys(message)) delete message[name];
+  return Object.assign(message, left);
+}
+
 export class Chat {
   constructor(store, connection) {
     this.store = store;
     this.connection = connection;
     this.runs = new Map(); // chat id -> {chat, message, controller, view, claim}
+    this.unsaved = new Set(); // runs that have ended, until the database has their answers
     this.adopting = new Set(); // ids of chats whose answers may run elsewhere
     this.views = new Map(); // message -> its view
     this.announcer = new Announcer();
@@ -65,8 +72,10 @@ export class Chat {
     const last = sessionStorage.getItem(LAST_OPEN);
     if (!this.store.lasting) notify("This browser keeps no chats here: they last until the page is closed.");
     await this.openId(this.store.has(last) ? last : this.store.list()[0]?.id);
-    for (const { id, running } of this.store.list())
+    for (const { id, running } of this.store.list()) {
       if (running && !this.runs.has(id)) this.settled(await this.store.load(id));
+      else if (!running) this.store.takeLeft(id); // the database has it
+    }
   }
 
   listen() {
@@ -92,13 +101,13 @@ export class Chat {
     this.connection.addEventListener("state", () => this.showComposer());
     this.store.addEventListener("elsewhere", (e) => this.changedElsewhere(e.detail));
     this.store.addEventListener("runs", (e) => this.yieldTo(e.detail));
-    // Leaving the page breaks the streams, so the state before that is saved.
+    // Leaving the page breaks the streams and what the database is writing, so the state before that is kept.
     addEventListener("pagehide", () => {
-      this.runs.forEach(({ chat, message }) => this.store.leave(chat.id, message));
+      for (const { chat, message } of [...this.unsaved, ...this.runs.values()]) this.store.leave(chat.id, message);
       this.leaving = true;
     });
     addEventListener("pageshow", () => {
-      this.runs.forEach(({ chat }) => this.store.takeLeft(chat.id));
+      for (const { chat } of [...this.unsaved, ...this.runs.values()]) this.store.takeLeft(chat.id);
       this.leaving = false;
     });
   }
@@ -131,7 +140,7 @@ export class Chat {
     if (!running.length || this.runs.has(chat.id)) return chat;
     const left = this.store.takeLeft(chat.id),
       mine = running.find((m) => m.id === left?.id);
-    if (mine) this.goOn(chat, Object.assign(mine, left));
+    if (mine) this.goOn(chat, restored(mine, left));
     else this.adopt(chat.id);
     return chat;
   }
@@ -144,17 +153,17 @@ export class Chat {
     const chat = taken ? null : await this.find(id);
     const left = chat && this.store.takeLeft(id, { ofAny: true });
     for (const m of chat?.messages ?? [])
-      if (m.state === "running") this.goOn(chat, left?.id === m.id ? Object.assign(m, left) : m);
+      if (m.state === "running") this.goOn(chat, left?.id === m.id ? restored(m, left) : m);
     if (chat) this.list.render();
   }
 
   goOn(chat, message) {
     if (this.runs.has(chat.id)) return;
-    if (message.event) {
+    if (message.state === "running" && message.event) {
       this.run(chat, message, null);
       return;
     }
-    message.state = "cut";
+    if (message.state === "running") message.state = "cut"; // else it had ended when its page was left
     this.save(chat, false);
     if (chat === this.chat) this.refresh();
   }
@@ -413,8 +422,8 @@ export class Chat {
   }
 
   // Not if the chat was deleted meanwhile.
-  keep({ chat, lost }) {
-    if (!lost && !this.leaving && this.store.has(chat.id)) this.save(chat);
+  async keep({ chat, lost }) {
+    if (!lost && !this.leaving && this.store.has(chat.id)) await this.save(chat);
   }
 
   grew(run) {
@@ -431,7 +440,8 @@ export class Chat {
   ended(run) {
     const { chat, message } = run;
     this.runs.delete(chat.id);
-    this.keep(run);
+    this.unsaved.add(run);
+    this.keep(run).then(() => this.unsaved.delete(run));
     this.list.render();
     if (message.state === "cut" || message.error?.status === 401) this.connection.look();
     if (chat !== this.chat) return;

@@ -1,4 +1,4 @@
-// Several windows and one answer: it runs in one of them.
+// Windows that are left, and several windows with one answer: it runs in one of them.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { ask, ended, hurry, load, noProblems, openPage, otherWindow, skip, slowly } from "./browser_page.mjs";
@@ -32,6 +32,29 @@ test("an answer that nothing disturbs", { skip }, async () => {
   await ask(page, "Tell me a story about a bear.");
   whole = await text(page);
   assert.ok(whole.length > 1000);
+});
+
+test("an answer that has just ended is there after a reload", { skip }, async () => {
+  const { page } = it;
+  await begin(page);
+  await until(() => page.evaluate(readEvent), "it is saved as it is so far");
+  // A slow disk: nothing is written any more before the page is left.
+  await page.evaluate(() => {
+    const { transaction } = IDBDatabase.prototype;
+    IDBDatabase.prototype.transaction = function (names, mode) {
+      return mode === "readwrite" ? { objectStore: () => ({ put: () => {} }) } : transaction.call(this, names, mode);
+    };
+  });
+  await hurry(page);
+  await ended(page);
+  for (let i = 0; i < 2; i++) {
+    await load(it);
+    assert.equal(await text(page), whole);
+    assert.match(await page.locator(".message.assistant .meta").textContent(), /1,500 answer tokens/);
+    assert.equal(await page.locator(".error").count(), 0);
+    await until(async () => !(await page.evaluate(readEvent)), "it is saved as ended");
+  }
+  assert.deepEqual(await page.evaluate(() => Object.keys(localStorage).filter((k) => k.includes(".left."))), []);
 });
 
 test("a window that comes back has its answer, though another one hears of it meanwhile", { skip }, async () => {
