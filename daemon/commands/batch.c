@@ -1,6 +1,6 @@
 /* commands/batch.c - inferd batch: answers a file of requests as /v1/batches does, by a daemon of
  * its own with a registry of its own, which has the models of the usual one and is removed at the
- * end. Main thread. */
+ * end, unless the answers could not be written. Main thread. */
 #include "core/base/clock.h"
 #include "core/base/mem.h"
 #include "core/base/str.h"
@@ -30,7 +30,7 @@ struct batch {
     char folder[PATH_BYTES], registry[PATH_BYTES + 16]; /* of the daemon; "": not made */
     struct own_daemon daemon;
     struct client client;
-    bool cancelled;
+    bool cancelled, keeps_folder;
     FILE *out;
     char *target, part[PATH_BYTES]; /* part becomes target when it is whole; "": out has no part */
 };
@@ -257,12 +257,25 @@ static int write_file(const struct batch *b, const cJSON *batch, const char *nam
     return client_download(&b->client, path, b->out, e);
 }
 
+/* The output could not be written, and its answers may have taken hours: their files stay. */
+static int keep_answers(struct batch *b, const cJSON *batch, err *e) {
+    const char *answers = client_string(batch, "output_file_id");
+    const char *failed = client_string(batch, "error_file_id");
+    const err why = *e;
+    if (!answers && !failed) return why.code;
+    b->keeps_folder = true;
+    return err_set(e, why.code,
+                   "%.160s; the answers are in %s.files (%s%s%s): copy them, then delete %s",
+                   why.msg, b->registry, answers ? answers : "", answers && failed ? ", then " : "",
+                   failed ? failed : "", b->folder);
+}
+
 /* Writes the answers, then the requests that failed. */
 static int write_output(struct batch *b, const cJSON *batch, err *e) {
     int rc = write_file(b, batch, "output_file_id", e);
     if (!rc) rc = write_file(b, batch, "error_file_id", e);
     if (!rc) rc = finish_output(b, e);
-    if (rc) return rc;
+    if (rc) return keep_answers(b, batch, e);
     double failed = count_of(batch, "failed");
     if (b->cancelled) return err_set(e, ERR_STOPPING, "stopped: %.0f have no answer", failed);
     return failed > 0 ? err_set(e, ERR_INVALID, "%.0f of %.0f requests failed", failed,
@@ -340,7 +353,7 @@ int cmd_batch(int argc, char **argv, err *e) {
     rc = run_batch(&b, &config, e);
     own_daemon_stop(&b.daemon);
     drop_output(&b);
-    if (*b.folder) remove_folder(b.folder, 1);
+    if (*b.folder && !b.keeps_folder) remove_folder(b.folder, 1);
     free(b.own_model);
     free(b.endpoint);
     free(b.id);

@@ -14,7 +14,7 @@ import {
   truncateSync,
   writeFileSync,
 } from "node:fs";
-import { join } from "node:path";
+import { basename, dirname, join } from "node:path";
 import { after, before, test } from "node:test";
 import OpenAI, { toFile } from "openai";
 import { addKey, binary, modelName, patience, post, startServer, until, user, withRegistry } from "./server.mjs";
@@ -497,12 +497,22 @@ test("inferd batch answers a file without a server, and leaves nothing else", as
   const failed = run(file, "--model", model);
   assert.deepEqual([failed.status, failed.stderr], [1, "inferd: 1 of 4 requests failed\n"]);
   assert.equal(failed.stdout.trim().split("\n").length, 4);
+  // A full disk: what was answered stays, and can be found.
+  const folders = () => readdirSync(join(state, "inferd")).filter((n) => n.startsWith("batch-"));
+  const full = run(file, "-o", "/dev/full");
+  const [, kept, ok, not] = full.stderr.match(
+    /No space left on device; the answers are in (\S+) \((\S+), then (\S+)\): /,
+  );
+  assert.equal(full.status, 1);
+  assert.equal(readFileSync(join(kept, ok), "utf8").trim().split("\n").length, 3);
+  assert.equal(JSON.parse(readFileSync(join(kept, not), "utf8")).response.status_code, 400);
+  assert.deepEqual(folders(), [basename(dirname(kept))]);
+  rmSync(dirname(kept), { recursive: true });
   writeFileSync(file, jsonl([line(0), "{", line(0)]));
   const bad = run(file);
   assert.equal(bad.status, 1);
   assert.match(bad.stderr, /cli.jsonl:2: .*JSON[^]*cli.jsonl:3: .*duplicate[^]*nothing was run/);
   assert.equal(run(join(server.folder, "none.jsonl")).status, 1);
-  const folders = () => readdirSync(join(state, "inferd")).filter((n) => n.startsWith("batch-"));
   // Ctrl-C, or another end: what was answered is written, the rest is named.
   writeFileSync(file, jsonl(lines(500, { max_tokens: 200, ignore_eos: true })));
   for (const signal of ["SIGINT", "SIGTERM"]) {
