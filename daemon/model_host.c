@@ -4,6 +4,7 @@
 #include "core/base/clock.h"
 #include "core/base/log.h"
 #include "core/base/mem.h"
+#include "core/base/thread.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -263,8 +264,8 @@ int model_host_open(const struct host_ops *ops, uint32_t max_waiting, uint32_t m
     for (int i = 0; i < N_LANES && !rc; i++) {
         struct lane *lane = &h->lanes[i];
         lane->host = h;
-        lane->started = !pthread_create(&lane->thread, NULL, lane_main, lane);
-        if (!lane->started) rc = err_set(e, ERR_NOMEM, "cannot start the thread of a task");
+        rc = thread_start(&lane->thread, lane_main, lane, "loads models", e);
+        lane->started = !rc;
     }
     if (rc) {
         model_host_close(h);

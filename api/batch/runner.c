@@ -12,6 +12,7 @@
 #include "core/base/clock.h"
 #include "core/base/log.h"
 #include "core/base/mem.h"
+#include "core/base/thread.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -550,11 +551,11 @@ int batch_runner_open(struct api *a, batch_runner **out, err *e) {
         r->slots[i].runner = r;
         str_init(&r->slots[i].result, 0);
     }
-    int rc = r->slots ? pthread_create(&r->thread, NULL, run, r) : ERR_NOMEM;
+    int rc = r->slots ? thread_start(&r->thread, run, r, "answers batches", e) : err_no_memory(e);
     if (rc) {
         free(r->slots);
         free(r);
-        return err_set(e, ERR_NOMEM, "cannot start the thread of batches");
+        return rc;
     }
     *out = r;
     return 0;

@@ -6,6 +6,7 @@
 
 #include "core/base/clock.h"
 #include "core/base/log.h"
+#include "core/base/thread.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -82,10 +83,9 @@ int accept_start(struct http *h, err *e) {
     }
     for (int i = 0; i < 2; i++)
         fcntl(d->wake[i], F_SETFD, FD_CLOEXEC);
-    int rc = pthread_create(&d->acceptor, NULL, accept_main, h);
-    if (rc) return err_set(e, ERR_NOMEM, "cannot start the accepting thread: %s", strerror(rc));
-    d->accepts = true;
-    return 0;
+    int rc = thread_start(&d->acceptor, accept_main, h, "accepts connections", e);
+    d->accepts = !rc;
+    return rc;
 }
 
 void accept_stop(struct http *h) {

@@ -6,6 +6,7 @@
 #include "core/base/clock.h"
 #include "core/base/log.h"
 #include "core/base/mem.h"
+#include "core/base/thread.h"
 #include "core/text/log_line.h"
 
 #include <errno.h>
@@ -177,10 +178,9 @@ int access_prepare(struct access *a, const struct access_target *t, err *e) {
     if (t->fd < 0 || a->running) return 0;
     if (!a->queue) a->queue = mem_new(a->capacity, sizeof *a->queue);
     if (!a->queue) return err_no_memory(e);
-    if (pthread_create(&a->thread, NULL, thread_main, a))
-        return err_set(e, ERR_IO, "cannot start the access log's thread");
-    a->running = true;
-    return 0;
+    int rc = thread_start(&a->thread, thread_main, a, "writes the access log", e);
+    a->running = !rc;
+    return rc;
 }
 
 void access_set(struct access *a, const struct access_target *t) {

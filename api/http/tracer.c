@@ -269,9 +269,9 @@ int tracer_open(const struct tracer_config *c, tracer **out, err *e) {
 static int start_thread(tracer *t, err *e) {
     if (t->started) return 0;
     int rc = t->post ? 0 : trace_post_open(&t->post, e);
-    if (rc) return rc;
-    t->started = pthread_create(&t->thread, NULL, run_tracer, t) == 0;
-    return t->started ? 0 : err_set(e, ERR_IO, "cannot start the thread that sends traces");
+    if (!rc) rc = thread_start(&t->thread, run_tracer, t, "sends traces", e);
+    t->started = !rc;
+    return rc;
 }
 
 int tracer_apply(tracer *t, const struct tracer_config *c, err *e) {

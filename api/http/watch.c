@@ -6,6 +6,7 @@
 #include "core/base/list.h"
 #include "core/base/log.h"
 #include "core/base/mem.h"
+#include "core/base/thread.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -241,11 +242,7 @@ int watch_open(const struct watch_config *config, watch **out, err *e) {
         err_set(e, ERR_IO, "cannot watch connections: %s", strerror(errno));
         goto fail;
     }
-    int rc = pthread_create(&wt->thread, NULL, watch_main, wt);
-    if (rc) {
-        err_set(e, ERR_NOMEM, "cannot start the watcher thread: %s", strerror(rc));
-        goto fail;
-    }
+    if (thread_start(&wt->thread, watch_main, wt, "watches connections", e)) goto fail;
     *out = wt;
     return 0;
 fail:

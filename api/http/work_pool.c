@@ -9,6 +9,7 @@
 #include "core/base/list.h"
 #include "core/base/log.h"
 #include "core/base/mem.h"
+#include "core/base/thread.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -190,15 +191,11 @@ int work_pool_open(const struct work_pool_config *config, work_pool **out, err *
         p->workers[i] = (struct worker){
             .pool = p, .lane = i < config->n_threads[WORK_QUICK] ? WORK_QUICK : WORK_SLOW};
     while (!rc && p->n_workers < n) {
-        int failed;
+        struct worker *w = &p->workers[p->n_workers];
         pthread_mutex_lock(&p->mu);
-        failed = pthread_create(&p->workers[p->n_workers].thread, NULL, worker_main,
-                                &p->workers[p->n_workers]);
-        if (!failed) p->n_workers++;
+        rc = thread_start(&w->thread, worker_main, w, "prepares requests", e);
+        if (!rc) p->n_workers++;
         pthread_mutex_unlock(&p->mu);
-        if (failed)
-            rc = err_set(e, ERR_NOMEM, "cannot start a thread that prepares requests: %s",
-                         strerror(failed));
     }
     if (rc) {
         work_pool_close(p);

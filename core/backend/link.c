@@ -8,6 +8,7 @@
 #include "core/base/log.h"
 #include "core/base/mem.h"
 #include "core/base/program.h"
+#include "core/base/thread.h"
 
 #include <dlfcn.h>
 #include <pthread.h>
@@ -269,9 +270,7 @@ static int start_link(backend_link *link, const char *version, int rc, backend_l
     const uint64_t now = clock_now_ns();
     for (uint32_t r = 0; r < LINK_MAX_RANKS; r++)
         link->heard.at_ns[r] = now;
-    if (!rc && pthread_create(&link->thread, NULL, beat_main, link))
-        rc = err_set(e, ERR_NOMEM, "cannot start the thread that listens to other %ss",
-                     noun_of(link));
+    if (!rc) rc = thread_start(&link->thread, beat_main, link, "listens to the others", e);
     if (rc) {
         backend_link_break(link, "it was not opened");
         backend_link_close(link);

@@ -3,7 +3,6 @@
 
 #include <time.h>
 #ifdef __APPLE__
-#include <pthread.h>
 #include <pthread/qos.h>
 #else
 #include <sys/resource.h>

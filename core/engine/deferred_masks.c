@@ -79,10 +79,9 @@ static void *deferred_masks_main(void *engine_ptr) {
 int deferred_masks_start(engine *en, err *e) {
     struct deferred_masks *d = &en->deferred;
     d->units = ENGINE_MASK_UNITS;
-    if (pthread_create(&d->thread, NULL, deferred_masks_main, en))
-        return err_set(e, ERR_NOMEM, "cannot start the thread that computes grammar masks");
-    d->started = true;
-    return 0;
+    int rc = thread_start(&d->thread, deferred_masks_main, en, "computes grammar masks", e);
+    d->started = !rc;
+    return rc;
 }
 
 void deferred_masks_stop(engine *en) {

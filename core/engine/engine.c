@@ -5,6 +5,7 @@
 #include "core/base/clock.h"
 #include "core/base/log.h"
 #include "core/base/mem.h"
+#include "core/base/thread.h"
 #include "core/engine/engine_int.h"
 
 #include <stdio.h>
@@ -315,11 +316,8 @@ int engine_open(const struct engine_config *config, engine **out, err *e) {
         rc =
             err_set(e, ERR_UNSUPPORTED, "backend %s cannot time its kernels", backend_name(en->be));
     if (!rc) rc = deferred_masks_start(en, e);
+    if (!rc) rc = thread_start(&en->worker, worker_main, en, "makes the engine's steps", e);
     if (rc) goto fail;
-    if (pthread_create(&en->worker, NULL, worker_main, en)) {
-        rc = err_set(e, ERR_NOMEM, "cannot start the worker thread");
-        goto fail;
-    }
     en->worker_started = true;
     *out = en;
     return 0;

@@ -5,6 +5,7 @@
 #include "core/base/clock.h"
 #include "core/base/log.h"
 #include "core/base/mem.h"
+#include "core/base/thread.h"
 #include "core/kvevents/pack.h"
 #include "core/kvevents/zmq.h"
 
@@ -292,8 +293,9 @@ static int open_all(kvevents *k, const struct kvevents_config *config, err *e) {
     if (!rc && config->replay[0])
         rc = open_socket(k, ZMQ_ROUTER, config->replay, "replay", &k->router, e);
     if (rc) return rc;
-    k->started = pthread_create(&k->thread, NULL, run_publisher, k) == 0;
-    return k->started ? 0 : err_set(e, ERR_IO, "cannot start a thread");
+    rc = thread_start(&k->thread, run_publisher, k, "publishes KV events", e);
+    k->started = !rc;
+    return rc;
 }
 
 int kvevents_open(const struct kvevents_config *config, kvevents **out, err *e) {

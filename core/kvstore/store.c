@@ -7,6 +7,7 @@
 #include "core/base/file.h"
 #include "core/base/log.h"
 #include "core/base/mem.h"
+#include "core/base/thread.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -307,15 +308,15 @@ static int load(kvstore *ks, err *e) {
 }
 
 static int start_threads(kvstore *ks, err *e) {
-    ks->writer_started = !pthread_create(&ks->writer, NULL, kvstore_writer_main, ks);
-    for (int i = 0; ks->writer_started && ks->n_readers == i && i < KVSTORE_READERS; i++) {
+    int rc = thread_start(&ks->writer, kvstore_writer_main, ks, "writes the KV store", e);
+    ks->writer_started = !rc;
+    for (int i = 0; !rc && i < KVSTORE_READERS; i++) {
         struct kvstore_reader *r = &ks->readers[i];
         *r = (struct kvstore_reader){.ks = ks, .number = i};
-        ks->n_readers += !pthread_create(&r->thread, NULL, kvstore_reader_main, r);
+        rc = thread_start(&r->thread, kvstore_reader_main, r, "reads the KV store", e);
+        ks->n_readers += !rc;
     }
-    return ks->n_readers == KVSTORE_READERS
-               ? 0
-               : err_set(e, ERR_NOMEM, "cannot start the KV store's threads");
+    return rc;
 }
 
 static int open_folder(kvstore *ks, const struct kvstore_config *config, err *e) {

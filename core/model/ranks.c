@@ -12,6 +12,7 @@
 
 #include "core/base/clock.h"
 #include "core/base/mem.h"
+#include "core/base/thread.h"
 #include "core/formats/model_file.h"
 
 #include <pthread.h>
@@ -158,10 +159,8 @@ static int ranks_start(struct model_ranks *r, backend *be, err *e) {
     for (uint32_t i = 0; i < r->n; i++) {
         struct rank *own = &r->others[i];
         *own = (struct rank){.all = r, .be = backend_peer(be, i + 1)};
-        int rc = pthread_create(&own->id, NULL, rank_main, own);
-        if (rc)
-            return err_set(e, ERR_IO, "cannot start the thread of rank %u: %s", i + 1,
-                           strerror(rc));
+        int rc = thread_start(&own->id, rank_main, own, "computes a rank's part", e);
+        if (rc) return rc;
         r->n_started++;
     }
     return 0;

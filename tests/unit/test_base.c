@@ -6,6 +6,7 @@
 #include "core/base/qblock.h"
 #include "core/base/siphash.h"
 #include "core/base/str.h"
+#include "core/base/thread.h"
 #include "core/base/work.h"
 #include "core/text/utf8.h"
 #include "tests/support/rng.h"
@@ -16,7 +17,9 @@
 #include <stdlib.h>
 #include <time.h>
 #ifdef __linux__
+#include <sys/resource.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 /* As if wall time had been an hour ahead and were set back after each look at it: who waits until
@@ -320,6 +323,34 @@ static void test_utc(void) {
     CHECK_STR(clock_utc(INT64_MAX, text), "");
 }
 
+static void *do_nothing(void *arg) {
+    return arg;
+}
+
+/* A process of an ordinary user at its bound of threads. */
+static int start_one_too_many(void) {
+    const struct rlimit one = {1, 1};
+    pthread_t t;
+    err e = {0};
+    if (setrlimit(RLIMIT_NPROC, &one) || (getuid() == 0 && setuid(65534))) return 2;
+    if (thread_start(&t, do_nothing, NULL, "does nothing", &e) != ERR_NOMEM) return 3;
+    return strstr(e.msg, "a thread that does nothing: ") && strstr(e.msg, "ulimit -u") ? 0 : 4;
+}
+
+static void test_thread_start(void) {
+    pthread_t t;
+    void *result = NULL;
+    int status = 0;
+    CHECK(thread_start(&t, do_nothing, &status, "does nothing", NULL) == 0);
+    CHECK(pthread_join(t, &result) == 0 && result == &status);
+#ifdef __linux__ /* elsewhere the bound is on processes alone */
+    pid_t child = fork();
+    if (child == 0) _exit(start_one_too_many());
+    CHECK(child > 0 && waitpid(child, &status, 0) == child);
+    CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+#endif
+}
+
 int main(void) {
     RUN(test_f16_all_values);
     RUN(test_f16_rounding);
@@ -336,5 +367,6 @@ int main(void) {
     RUN(test_duration);
     RUN(test_waiting);
     RUN(test_utc);
+    RUN(test_thread_start);
     return check_done();
 }

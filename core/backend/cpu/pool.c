@@ -10,6 +10,7 @@
 
 #include "core/base/clock.h"
 #include "core/base/mem.h"
+#include "core/base/thread.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -200,11 +201,10 @@ int pool_new(int n_threads, pool **out, err *e) {
     for (int i = 1; i < n_threads; i++) {
         struct worker *w = &p->workers[i - 1];
         *w = (struct worker){.p = p, .index = i};
-        int rc = pthread_create(&w->id, NULL, worker_main, w);
+        int rc = thread_start(&w->id, worker_main, w, "computes", e);
         if (rc) {
             pool_free(p);
-            return err_set(e, ERR_IO, "cannot start thread %d of %d: %s", i + 1, n_threads,
-                           strerror(rc));
+            return rc;
         }
         p->n_started++;
     }

@@ -29,6 +29,7 @@ uint64_t cuda_exchange_bytes(const backend *be, uint32_t n_rows, uint32_t n_cols
 #ifdef HAVE_NCCL
 #include "core/base/log.h"
 #include "core/base/mem.h"
+#include "core/base/thread.h"
 #include "shaders/cuda/kernels.h"
 
 #include <dlfcn.h>
@@ -326,9 +327,9 @@ static int meet_processes(struct cuda_backend *c, struct cuda_group *g, int rc, 
                           .rank = g->first,
                           .ordinal = c->features.ordinal};
     pthread_t thread;
-    if (pthread_create(&thread, NULL, meet_main, m)) {
+    if ((rc = thread_start(&thread, meet_main, m, "connects the GPUs", e))) {
         free(m);
-        return err_no_memory(e);
+        return rc;
     }
     while (!atomic_load(&m->done) && !rc) {
         nap(1);
@@ -363,9 +364,9 @@ static int make_comms(backend *const *ranks, struct cuda_group *g, int rc, err *
         rc = meet_threads(ranks, g, e);
     if (rc) return rc;
     log_info("cuda: %u GPUs connected by NCCL %d", g->n, version);
-    if (g->link) g->watching = pthread_create(&g->watcher, NULL, watch_main, ranks[0]) == 0;
-    if (g->link && !g->watching) return err_no_memory(e);
-    rc = connect_ranks(ranks, g, e);
+    if (g->link) rc = thread_start(&g->watcher, watch_main, ranks[0], "watches the others", e);
+    g->watching = g->link && !rc;
+    if (!rc) rc = connect_ranks(ranks, g, e);
     for (uint32_t r = 0; r < g->n_local && !rc; r++)
         rc = open_sums(cuda_of(ranks[r]), e);
     return rc ? rc : cuda_peer_open(ranks, g->n_local, e);

@@ -8,6 +8,7 @@
 
 #include "core/base/clock.h"
 #include "core/base/mem.h"
+#include "core/base/thread.h"
 
 #include <errno.h>
 #include <gnutls/gnutls.h>
@@ -348,10 +349,9 @@ static void *read_main(void *arg) {
 int wire_start(struct wire *w, uint32_t peer, err *e) {
     w->peer = peer;
     atomic_store(&w->heard_ns, clock_now_ns());
-    if (pthread_create(&w->reader, NULL, read_main, w))
-        return err_set(e, ERR_NOMEM, "cannot start the thread that reads from stage %u", peer);
-    w->started = true;
-    return 0;
+    int rc = thread_start(&w->reader, read_main, w, "reads from another stage", e);
+    w->started = !rc;
+    return rc;
 }
 
 void wire_allow(struct wire *w, uint32_t most) {
