@@ -101,11 +101,6 @@ test("an answer whose window was closed goes on in another one", { skip }, async
   await lapse();
   await until(() => asked.length === 1, "nobody: it goes on");
   await ended(other);
-  console.log(
-    asked.length,
-    asked.map((r) => r.headers()["last-event-id"]),
-    await other.locator("#log").innerText(),
-  );
   assert.equal(await text(other), whole);
   assert.equal(await other.locator(".error").count(), 0);
   await other.close();
