@@ -99,7 +99,7 @@ test("an answer whose window was closed goes on in another one", { skip }, async
   await until(async () => (await heard()).some((m) => m.who), "it asks who has the answer");
   assert.equal(asked.length, 0);
   await lapse();
-  await until(() => asked.length === 1, "nobody: it goes on");
+  await until(() => asked.length === 1, "no window answers, so it resumes the stream");
   await ended(other);
   assert.equal(await text(other), whole);
   assert.equal(await other.locator(".error").count(), 0);
@@ -123,7 +123,7 @@ test("of two windows that run an answer, one lets go of it", { skip }, async () 
   const n = (await text(other)).length;
   await until(async () => (await text(other)).length > n + 40, "it grows there");
   // The first window may have asked once before it heard of the other.
-  assert.ok(asked.length <= before + 1, "nobody takes it away again and again");
+  assert.ok(asked.length <= before + 1, "the stream is not taken over repeatedly");
   await hurry(other);
   await ended(other);
   assert.equal(await text(other), whole);
