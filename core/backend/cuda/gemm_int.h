@@ -152,5 +152,10 @@ int cuda_tune_open(struct cuda_backend *c, err *e);
 /* When w is loaded: chooses cuBLASLt's algorithms, then measures every path that can multiply w.
  * Overwrites CUDA_SCRATCH_IN32. */
 void cuda_tune_weight(struct cuda_backend *c, const struct cuda_weight *w);
+/* Milliseconds of a call of run(c, of), which enqueues launches, when several follow each other;
+ * negative: one returned false, or the device failed. */
+float cuda_time_runs(struct cuda_backend *c, bool (*run)(struct cuda_backend *, void *), void *of);
+/* Of so many matrices in turns, of so many bytes each, none stays in the L2. */
+uint32_t cuda_cold_copies(uint64_t bytes);
 
 #endif

@@ -30,7 +30,6 @@ enum {
     CANDIDATES = 12, /* that the library is asked for at once */
     LISTS = 3,       /* of them for a product of few rows */
     WIDE_OUT = 4096, /* outputs of a matrix whose algorithms narrower ones try, too */
-    TIMED_RUNS = 4,
     PROBE_WARPS = 256,
     PROBE_THREADS = 128
 };
@@ -222,18 +221,17 @@ bool cuda_lt_product(struct cuda_backend *c, const struct cuda_lt_product *p) {
 struct trial {
     struct cuda_lt_product product; /* w, x and y: memory of the trial; n_rows: of the bucket */
     uint64_t w_bytes, x_bytes, y_bytes;
-    void *w, *x, *y, *wrong; /* wrong: u32, number of results that differ */
-    cudaEvent_t begin, end;
+    uint32_t n_w, next_w;             /* matrices, which the timed runs take in turns */
+    void *w, *x, *y, *wrong;          /* wrong: u32, number of results that differ */
+    const cublasLtMatmulAlgo_t *algo; /* (2) that is timed */
 };
 
 static void trial_free(struct cuda_backend *c, struct trial *t) {
     cudaStreamSynchronize(c->stream);
-    cuda_memory_free(c, t->w, t->w_bytes);
+    cuda_memory_free(c, t->w, t->n_w * t->w_bytes);
     cuda_memory_free(c, t->x, t->x_bytes);
     cuda_memory_free(c, t->y, t->y_bytes);
     cuda_memory_free(c, t->wrong, sizeof(uint32_t));
-    if (t->begin) cudaEventDestroy(t->begin);
-    if (t->end) cudaEventDestroy(t->end);
 }
 
 static bool trial_new(struct cuda_backend *c, const struct lt_plan *plan, uint32_t most_rows,
@@ -243,14 +241,14 @@ static bool trial_new(struct cuda_backend *c, const struct lt_plan *plan, uint32
     *t = (struct trial){.w_bytes = out * pitch * 2,
                         .x_bytes = most_rows * pitch * 2,
                         .y_bytes = (uint64_t)most_rows * plan->n_out * 4};
+    t->n_w = cuda_cold_copies(t->w_bytes);
     t->product = (struct cuda_lt_product){
         .n_out = plan->n_out, .n_in = plan->n_in, .y_pitch = plan->n_out, .scale = 1};
     err e = {0};
-    if (cuda_memory_new(c, t->w_bytes, &t->w, &e) || cuda_memory_new(c, t->x_bytes, &t->x, &e) ||
-        cuda_memory_new(c, t->y_bytes, &t->y, &e) ||
-        cuda_memory_new(c, sizeof(uint32_t), &t->wrong, &e) || cudaEventCreate(&t->begin) ||
-        cudaEventCreate(&t->end) || cuda_random_fill(c, t->w, t->w_bytes) ||
-        cuda_random_fill(c, t->x, t->x_bytes)) {
+    if (cuda_memory_new(c, t->n_w * t->w_bytes, &t->w, &e) ||
+        cuda_memory_new(c, t->x_bytes, &t->x, &e) || cuda_memory_new(c, t->y_bytes, &t->y, &e) ||
+        cuda_memory_new(c, sizeof(uint32_t), &t->wrong, &e) ||
+        cuda_random_fill(c, t->w, t->n_w * t->w_bytes) || cuda_random_fill(c, t->x, t->x_bytes)) {
         trial_free(c, t);
         return false;
     }
@@ -289,17 +287,12 @@ static bool has_reference_sums(struct cuda_backend *c, const struct trial *t, ui
     return wrong == 0;
 }
 
-/* Milliseconds of a product, or a negative number. */
-static float measure_algorithm(struct cuda_backend *c, const struct trial *t,
-                               const cublasLtMatmulAlgo_t algo[2]) {
-    float ms = -1;
-    if (!lt_multiply(c, &t->product, algo) || cudaEventRecord(t->begin, c->stream)) return -1;
-    for (int i = 0; i < TIMED_RUNS; i++)
-        if (!lt_multiply(c, &t->product, algo)) return -1;
-    if (cudaEventRecord(t->end, c->stream) || cudaEventSynchronize(t->end) ||
-        cudaEventElapsedTime(&ms, t->begin, t->end))
-        return -1;
-    return ms / TIMED_RUNS;
+static bool run_trial(struct cuda_backend *c, void *of) {
+    struct trial *t = of;
+    struct cuda_lt_product p = t->product;
+    p.w = (const uint8_t *)t->w + t->next_w * t->w_bytes;
+    t->next_w = (t->next_w + 1) % t->n_w;
+    return lt_multiply(c, &p, t->algo);
 }
 
 static bool is_split_k(const struct cuda_lt *lt, const cublasLtMatmulAlgo_t *algo) {
@@ -342,7 +335,7 @@ static int list_algorithms(struct cuda_lt *lt, const struct trial *t, uint32_t f
 /* Chooses the fastest listed algorithm that keeps the order of sums. A shorter last K split uses
  * the algorithm of the same index in its own list, or the same algorithm if that list is shorter.
  */
-static bool choose_algorithm(struct cuda_backend *c, const struct trial *t,
+static bool choose_algorithm(struct cuda_backend *c, struct trial *t,
                              cublasLtMatmulAlgo_t algo[2]) {
     cublasLtMatmulHeuristicResult_t found[LISTS * CANDIDATES], last[LISTS * CANDIDATES];
     uint32_t n_in = t->product.n_in, n_rows = t->product.n_rows;
@@ -355,7 +348,8 @@ static bool choose_algorithm(struct cuda_backend *c, const struct trial *t,
         const cublasLtMatmulAlgo_t both[2] = {found[i].algo,
                                               i < n_last ? last[i].algo : found[i].algo};
         if (is_split_k(c->lt, &both[0]) || is_split_k(c->lt, &both[1])) continue;
-        float ms = measure_algorithm(c, t, both);
+        t->algo = both;
+        const float ms = cuda_time_runs(c, run_trial, t);
         if (ms < 0 || (any && ms >= best)) continue;
         if (!has_reference_sums(c, t, n_rows, 1, both) ||
             !has_reference_sums(c, t, n_rows / 2 + 1, 0x1p-9f, both)) {
