@@ -280,33 +280,36 @@ struct cargs_join_parts {
 };
 ARGS_SIZE(struct cargs_join_parts, 40);
 
-/* comm.cu: exchanges through the ranks' memory, by the kernels peer_few and peer_many. A slot of
- * the first is 16 bytes: a value, the exchange's mark, the next value, the mark again. */
-enum {
-    CUDA_MAX_PEERS = 8,
-    CUDA_FEW_THREADS = 256,
-    CUDA_MANY_THREADS = 512,
-    CUDA_MANY_EACH = 8, /* times 4 values of a thread are a piece */
-    CUDA_MANY_PIECE = CUDA_MANY_THREADS * CUDA_MANY_EACH * 4
-};
-struct cargs_peer_state {
-    uint32_t n_exchanges, n_done; /* done: blocks of this exchange */
-};
-ARGS_SIZE(struct cargs_peer_state, 8);
+/* comm.cu: exchanges through the ranks' memory (peer.cuh). */
+enum { CUDA_MAX_PEERS = 8, CUDA_PEER_THREADS = 256 };
+#define CUDA_PEER_EMPTY 0xffffffffu
 struct cargs_peer {
-    const float *x;                 /* (n) of this rank */
-    float *out;                     /* sums: (n), may be x; else (n_ranks, n) */
-    struct cargs_peer_state *state; /* of this rank */
-    const uint32_t *stop;           /* not 0: give up. The host's memory */
-    /* In each rank's memory, two sets of a place for each rank. peer_few: n_slots slots. peer_many:
-     * n_slots marks of pieces, and as many pieces of values. peer_mark and so on: a mark, and
-     * n_slots values. */
-    uint32_t *slots[CUDA_MAX_PEERS];
-    float *values[CUDA_MAX_PEERS];
-    uint32_t n, n_slots, rank, n_ranks, sums;
-    uint32_t mark; /* peer_mark and so on: of the exchange; its last bit is its set */
+    const float *x; /* (n) of this rank */
+    /* peer_sum: (n), may be x. peer_gather: (n_rows, n_cols), of rank r the columns from r * share
+     * on; NULL: nobody wants them. */
+    float *out;
+    const uint32_t *stop;        /* not 0: give up. The host's memory */
+    float *to[CUDA_MAX_PEERS];   /* (n) each: where each rank has x */
+    float *from[CUDA_MAX_PEERS]; /* (n) each: where this rank has theirs */
+    const float *row_scale; /* NULL: none; x, rows of n_cols, is to be multiplied by it first, */
+    float scale;            /* then by this */
+    uint32_t sent;          /* 1: x is on its way, by the kernel that made it */
+    uint32_t n, rank, n_ranks, padding;
+    /* peer_gather: x are the values from `first` on of (n_rows, the rank's columns). */
+    uint32_t first, n_rows, n_cols, share;
 };
-ARGS_SIZE(struct cargs_peer, 184);
+ARGS_SIZE(struct cargs_peer, 200);
+/* Beside products: peer_mark, peer_wait, peer_add. */
+struct cargs_peer_beside {
+    const float *x; /* (n) of this rank, n a multiple of four */
+    float *out;     /* (n) sums, may be x */
+    const uint32_t *stop;
+    uint32_t *to[CUDA_MAX_PEERS];        /* this rank's mark, where each rank has it */
+    uint32_t *from[CUDA_MAX_PEERS];      /* each rank's mark, where this rank has it */
+    const float *values[CUDA_MAX_PEERS]; /* (n) of each rank, in this one's memory */
+    uint32_t n, rank, n_ranks, mark;
+};
+ARGS_SIZE(struct cargs_peer_beside, 232);
 
 #endif
 #endif

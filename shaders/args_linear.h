@@ -136,9 +136,9 @@ ARGS_SIZE(struct cargs_input, 96);
 /* input_sum: the residual is first summed over the ranks. */
 struct cargs_input_sum {
     struct cargs_input in;
-    struct cargs_peer peer; /* of peer_few; x and out are the residual */
+    struct cargs_peer peer; /* of peer_sum; x and out are the residual */
 };
-ARGS_SIZE(struct cargs_input_sum, 280);
+ARGS_SIZE(struct cargs_input_sum, 296);
 
 /* epilogue.cuh: from a product's sums to its results. */
 struct cargs_epilogue {
@@ -263,8 +263,9 @@ struct cargs_product {
     uint32_t y_tail; /* values after each row of y[0] that belong to others */
     uint32_t joined_expert; /* the number of the shared expert; more than there are: none */
     struct cargs_slots slots;
+    float *send[CUDA_MAX_PEERS]; /* where other ranks have y[0] (peer.cuh), up to the first NULL */
 };
-ARGS_SIZE(struct cargs_product, 1216);
+ARGS_SIZE(struct cargs_product, 1280);
 
 /* repack.cu */
 struct cuda_repack_state {

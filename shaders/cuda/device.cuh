@@ -352,23 +352,31 @@ __device__ __forceinline__ uint32_t pick_bytes(uint32_t a, uint32_t b, uint32_t 
 
 /* ---- memory that another GPU reads or writes meanwhile */
 
-/* Writes (a, mark, b, mark), of which a reader sees each half whole. */
-__device__ __forceinline__ void peer_store(uint32_t *slot, float a, float b, uint32_t mark) {
-    asm volatile("st.volatile.global.v4.u32 [%0], {%1, %2, %3, %2};" ::"l"(slot),
-                 "r"(__float_as_uint(a)), "r"(mark), "r"(__float_as_uint(b))
+/* Writes values of which a reader sees each whole, in any order. */
+__device__ __forceinline__ void peer_store(float *at, float v) {
+    asm volatile("st.relaxed.sys.global.f32 [%0], %1;" ::"l"(at), "f"(v) : "memory");
+}
+
+__device__ __forceinline__ void peer_store(float4 *at, float4 v) {
+    asm volatile("st.relaxed.sys.global.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(at), "f"(v.x),
+                 "f"(v.y), "f"(v.z), "f"(v.w)
                  : "memory");
 }
 
-/* Are both halves there? */
-__device__ __forceinline__ bool peer_load(const uint32_t *slot, uint32_t mark, float *a, float *b) {
-    uint32_t v[4];
-    asm volatile("ld.volatile.global.v4.u32 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(v[0]), "=r"(v[1]), "=r"(v[2]), "=r"(v[3])
-                 : "l"(slot)
+/* Reads them. */
+__device__ __forceinline__ float peer_load(const float *at) {
+    float v;
+    asm volatile("ld.relaxed.sys.global.f32 %0, [%1];" : "=f"(v) : "l"(at) : "memory");
+    return v;
+}
+
+__device__ __forceinline__ float4 peer_load(const float4 *at) {
+    float4 v;
+    asm volatile("ld.relaxed.sys.global.v4.f32 {%0, %1, %2, %3}, [%4];"
+                 : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)
+                 : "l"(at)
                  : "memory");
-    *a = __uint_as_float(v[0]);
-    *b = __uint_as_float(v[2]);
-    return v[1] == mark && v[3] == mark;
+    return v;
 }
 
 /* By one thread, after a barrier: tells the other GPU's mark_wait that what the block wrote into
@@ -378,7 +386,7 @@ __device__ __forceinline__ void mark_set(uint32_t *at, uint32_t mark) {
     asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(at), "r"(mark) : "memory");
 }
 
-/* Has the mark come? Then, after a barrier, peer_load4 reads what came before it. */
+/* Has the mark come? Then, after a barrier, beside_load reads what came before it. */
 __device__ __forceinline__ bool mark_is(const uint32_t *at, uint32_t mark) {
     uint32_t v;
     asm volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(v) : "l"(at) : "memory");
@@ -386,7 +394,7 @@ __device__ __forceinline__ bool mark_is(const uint32_t *at, uint32_t mark) {
 }
 
 /* Past the first cache, which does not see other GPUs' writes. */
-__device__ __forceinline__ float4 peer_load4(const float *at) {
+__device__ __forceinline__ float4 beside_load(const float *at) {
     return __ldcg(reinterpret_cast<const float4 *>(at));
 }
 

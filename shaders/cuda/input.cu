@@ -154,29 +154,18 @@ __device__ __forceinline__ void store_rounded(const float4 v[n], const cargs_inp
 /* v: the row's columns, summed over the ranks in their order and written back. Rows are whole.
  * When the exchange is given up, v is of no use. */
 template <int n>
-__device__ __forceinline__ void sum_ranks(const cargs_peer &a, const struct exchange &e,
-                                          uint64_t first, const place p[n], float4 v[n]) {
+__device__ __forceinline__ void sum_ranks(const cargs_peer &a, uint64_t first, const place p[n],
+                                          float4 v[n]) {
 #pragma unroll
     for (int i = 0; i < n; i++) {
         if (p[i].col >= p[i].n_in) continue;
-        v[i] = load4(a.x + first, p[i]);
-        const uint32_t pair = (uint32_t)(first + p[i].col) / 2;
-        send_pair(a, e, pair, v[i].x, v[i].y);
-        send_pair(a, e, pair + 1, v[i].z, v[i].w);
+        v[i] = own_values(a, blockIdx.x, load4(a.x + first, p[i]));
+        if (!a.sent) send_values(a.to, a.n_ranks, a.rank, (uint32_t)(first + p[i].col), v[i]);
     }
 #pragma unroll
     for (int i = 0; i < n; i++) {
         if (p[i].col >= p[i].n_in) continue;
-        const uint32_t pair = (uint32_t)(first + p[i].col) / 2;
-        const float4 own = v[i];
-        for (uint32_t r = 0; r < a.n_ranks; r++) {
-            float q[4] = {own.x, own.y, own.z, own.w};
-            if (r != a.rank &&
-                (!wait_for_pair(a, e, r, pair, q) || !wait_for_pair(a, e, r, pair + 1, q + 2)))
-                return;
-            const float4 part = make_float4(q[0], q[1], q[2], q[3]);
-            v[i] = r ? fma4(1.0f, v[i], part) : part;
-        }
+        if (!sum_values(a, (uint32_t)(first + p[i].col), v[i])) return;
         store4(a.out + first, p[i], v[i]);
     }
 }
@@ -190,8 +179,6 @@ __device__ __forceinline__ void make_row(const cargs_input &a, const cargs_peer 
     float4 v[n] = {}, norm[n] = {}, residual_norm[n] = {};
     uint64_t first = (uint64_t)blockIdx.x * a.op.n_in;
     float inverse = 1;
-    struct exchange e = {};
-    bool last = false;
     place p[n];
 #pragma unroll
     for (int i = 0; i < n; i++) {
@@ -201,9 +188,7 @@ __device__ __forceinline__ void make_row(const cargs_input &a, const cargs_peer 
     }
     pdl_wait();
     if (sum) {
-        e = begin_exchange(peer);
-        sum_ranks<n>(peer, e, first, p, v);
-        last = count_block(peer);
+        sum_ranks<n>(peer, first, p, v);
     } else if (a.residual) {
 #pragma unroll
         for (int i = 0; i < n; i++)
@@ -255,7 +240,6 @@ __device__ __forceinline__ void make_row(const cargs_input &a, const cargs_peer 
         for (int i = 0; i < n; i++)
             store4(a.out32 + first, p[i], v[i]);
     }
-    if (sum) end_exchange(peer, e, FEW_SLOT_WORDS, last);
 }
 
 /* plain: no residual and no norm. blocks: at least that many per multiprocessor, so that with many

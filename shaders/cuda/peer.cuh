@@ -1,10 +1,15 @@
 /* peer.cuh - exchanges of a group through the ranks' memory: what the kernels of comm.cu and
  * input.cu share.
  *
- * A rank writes its values into the place that every other rank has for it, and waits for theirs.
- * Places alternate between two sets: who writes the set of exchange e again, at e + 2, has had
- * values of e + 1 from all others, which they sent after their kernel of e. All blocks of a kernel
- * run at once, so that a block waits only for blocks that run or will. */
+ * A rank writes its values into the place that every other rank has for it, and waits until no
+ * value of theirs is EMPTY in its own; who takes a value puts EMPTY back. A value is its own mark,
+ * so there is no fence and no flag (NCCL's LL protocol sends a mark with every value: Hu et al.,
+ * "Demystifying NCCL", 2025). Places belong to sets, and the host sees to it that between two
+ * exchanges of a set there is another one (peer.c): who writes a set again has had values of that
+ * exchange from all others, which they sent after they had emptied the set.
+ *
+ * A thread sends all its values before it waits, and all blocks of a kernel run at once, so that a
+ * thread waits only for threads that run or will. */
 #ifndef INFERD_CUDA_PEER_CUH
 #define INFERD_CUDA_PEER_CUH
 
@@ -13,74 +18,83 @@
 
 namespace {
 
-enum {
-    CLEAR_EVERY = 1 << 20, /* exchanges: no mark is older when marks begin anew */
-    LOOK_EVERY = 4096      /* tries, whether to give up */
-};
+enum { LOOK_EVERY = 4096 }; /* tries, whether to give up */
 
-/* The exchange that a kernel makes. By all threads, after pdl_wait. */
-struct exchange {
-    uint32_t number, set, mark;
-};
-
-__device__ __forceinline__ struct exchange begin_exchange(const cargs_peer &a) {
-    const uint32_t number = a.state->n_exchanges;
-    return {number, number % 2, number | 0x80000000u};
+/* No arithmetic makes this NaN. As a copy of a weight it is sent as the usual one. */
+__device__ __forceinline__ float not_empty(float v) {
+    return __float_as_uint(v) == CUDA_PEER_EMPTY ? __uint_as_float(0x7fffffffu) : v;
 }
 
-/* The place of `from` in owner's memory, in words. */
-__device__ __forceinline__ uint64_t place_of(const cargs_peer &a, uint32_t set, uint32_t from) {
-    return ((uint64_t)set * a.n_ranks + from) * a.n_slots;
+__device__ __forceinline__ float4 not_empty(float4 v) {
+    return make_float4(not_empty(v.x), not_empty(v.y), not_empty(v.z), not_empty(v.w));
 }
 
-/* By all threads, once they have taken what they want of the exchange: counts the block. Returns,
- * to thread 0, whether it is the last one. */
-__device__ __forceinline__ bool count_block(const cargs_peer &a) {
-    __syncthreads();
-    if (threadIdx.x != 0) return false;
-    __threadfence();
-    return atomicAdd(&a.state->n_done, 1u) == gridDim.x - 1;
+__device__ __forceinline__ bool is_empty(float v) {
+    return __float_as_uint(v) == CUDA_PEER_EMPTY;
 }
 
-/* Sets all marks to none: no thread of the device reads or writes them. slot_words: of a slot. */
-__device__ __forceinline__ void clear_marks(const cargs_peer &a, uint32_t set,
-                                            uint32_t slot_words) {
-    uint32_t *slots = a.slots[a.rank] + place_of(a, set, 0) * slot_words;
-    const uint64_t n = (uint64_t)a.n_ranks * a.n_slots * slot_words;
-    for (uint64_t i = threadIdx.x; i < n; i += blockDim.x)
-        slots[i] = 0;
+__device__ __forceinline__ bool is_empty(float4 v) {
+    return is_empty(v.x) || is_empty(v.y) || is_empty(v.z) || is_empty(v.w);
 }
 
-/* By all threads, with count_block's result: the last block ends the exchange. */
-__device__ __forceinline__ void end_exchange(const cargs_peer &a, const struct exchange &e,
-                                             uint32_t slot_words, bool last) {
-    if (e.number % CLEAR_EVERY < 2 && __syncthreads_or(last)) clear_marks(a, e.set, slot_words);
-    if (!last) return;
-    a.state->n_done = 0;
-    a.state->n_exchanges = e.number + 1;
+/* Sends V, one value or four, to the others' places, from value i on. */
+template <class V>
+__device__ __forceinline__ void send_values(float *const to[CUDA_MAX_PEERS], uint32_t n_ranks,
+                                            uint32_t rank, uint32_t i, V v) {
+    v = not_empty(v);
+    for (uint32_t r = 0; r < n_ranks; r++)
+        if (r != rank) peer_store(reinterpret_cast<V *>(to[r] + i), v);
 }
 
-/* ---- few values: each half of a slot carries the exchange's mark, so no fence and no flag is
- * needed, at twice the bytes (as in NCCL's LL protocol: Hu et al., "Demystifying NCCL", 2025). A
- * slot has the values 2 i and 2 i + 1 */
-
-enum { FEW_SLOT_WORDS = 4 };
-
-/* Writes the pair into this rank's place in the memory of each other rank. */
-__device__ __forceinline__ void send_pair(const cargs_peer &a, const struct exchange &e, uint32_t i,
-                                          float x, float y) {
-    for (uint32_t r = 0; r < a.n_ranks; r++)
-        if (r != a.rank)
-            peer_store(a.slots[r] + (place_of(a, e.set, a.rank) + i) * FEW_SLOT_WORDS, x, y,
-                       e.mark);
+__device__ __forceinline__ float empty_of(float) {
+    return __uint_as_float(CUDA_PEER_EMPTY);
 }
 
-/* Waits for another rank's pair. false: the exchange is given up. */
-__device__ __forceinline__ bool wait_for_pair(const cargs_peer &a, const struct exchange &e,
-                                              uint32_t rank, uint32_t i, float v[2]) {
-    const uint32_t *slot = a.slots[a.rank] + (place_of(a, e.set, rank) + i) * FEW_SLOT_WORDS;
-    for (uint32_t tries = 1; !peer_load(slot, e.mark, &v[0], &v[1]); tries++)
+__device__ __forceinline__ float4 empty_of(float4) {
+    const float e = __uint_as_float(CUDA_PEER_EMPTY);
+    return make_float4(e, e, e, e);
+}
+
+/* Waits for another rank's, and empties the place. false: the exchange is given up. */
+template <class V>
+__device__ __forceinline__ bool take_values(const cargs_peer &a, uint32_t rank, uint32_t i, V *v) {
+    V *at = reinterpret_cast<V *>(a.from[rank] + i);
+    for (uint32_t tries = 1;; tries++) {
+        *v = peer_load(at);
+        if (!is_empty(*v)) break;
         if (tries % LOOK_EVERY == 0 && host_load(a.stop)) return false;
+    }
+    peer_store(at, empty_of(*v));
+    return true;
+}
+
+/* This rank's values, of row `row`; as epilogue_sum without bias and cap. */
+__device__ __forceinline__ float own_values(const cargs_peer &a, uint32_t row, float v) {
+    return a.row_scale ? v * a.row_scale[row] * a.scale : v;
+}
+
+__device__ __forceinline__ float4 own_values(const cargs_peer &a, uint32_t row, float4 v) {
+    return make_float4(own_values(a, row, v.x), own_values(a, row, v.y), own_values(a, row, v.z),
+                       own_values(a, row, v.w));
+}
+
+__device__ __forceinline__ float add_values(float a, float b) {
+    return a + b;
+}
+
+__device__ __forceinline__ float4 add_values(float4 a, float4 b) {
+    return make_float4(a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w);
+}
+
+/* Of the ranks' values, added in their order; v: this rank's, then the sum. false: given up. */
+template <class V>
+__device__ __forceinline__ bool sum_values(const cargs_peer &a, uint32_t i, V &v) {
+    const V own = v;
+    for (uint32_t r = 0; r < a.n_ranks; r++) {
+        V part = own;
+        if (r != a.rank && !take_values(a, r, i, &part)) return false;
+        v = r ? add_values(v, part) : part;
+    }
     return true;
 }
 

@@ -35,6 +35,7 @@
 #include "shaders/cuda/epilogue.cuh"
 #include "shaders/cuda/format.h"
 #include "shaders/cuda/kernels.h"
+#include "shaders/cuda/peer.cuh"
 
 enum { SKINNY_THREADS = 32 * (CARGS_SKINNY_CONSUMERS + CARGS_SKINNY_PRODUCERS), SKINNY_ROWS = 32 };
 
@@ -158,6 +159,8 @@ __device__ __forceinline__ void skinny_store(const cargs_product &a, const skinn
                                 expert_out)
                 : epilogue_sum(epilogue, scales[row], sum, expert_out);
         a.y[role.matrix][(uint64_t)out_of[row] * (n_out + a.y_tail) + out] = v;
+        for (uint32_t k = 0; a.send[k]; k++)
+            peer_store(a.send[k] + (uint64_t)out_of[row] * n_out + out, not_empty(v));
     }
 }
 

@@ -17,9 +17,7 @@ enum { N_COLS = 4096, MOST_ROWS = 2048, MOST_RANKS = 8, IN_A_STEP = 32, STEPS = 
 static const struct {
     const char *name;
     enum cuda_exchange force;
-} ways[] = {{"chosen", CUDA_EXCHANGE_AUTO},
-            {"peer_many", CUDA_EXCHANGE_MANY},
-            {"NCCL", CUDA_EXCHANGE_NCCL}};
+} ways[] = {{"chosen", CUDA_EXCHANGE_AUTO}, {"NCCL", CUDA_EXCHANGE_NCCL}};
 enum { N_WAYS = sizeof ways / sizeof ways[0] };
 
 struct rank {

@@ -98,7 +98,7 @@ test("a server of two processes: steps from graphs, samples, a cached prefix", {
     const counts = await metrics(servers[1]);
     assert.ok(counts.get("inferd_steps_ahead_total") > 0, "some shapes came again");
     assert.ok(counts.get("inferd_steps_overlapped_total") > 0, "the next step began before the end of the one before");
-    for (const kernel of ["peer_many", "input_sum"])
+    for (const kernel of ["peer_sum", "peer_gather", "input_sum"])
       assert.ok(counts.get(`inferd_kernel_dispatches_total{backend="cuda",kernel="${kernel}"}`) > 0, kernel);
   } finally {
     await Promise.all(servers.map((server) => server.stop()));

@@ -140,7 +140,7 @@ static int begin_exchange(struct cuda_backend *c) {
 }
 
 /* parts (n_ranks, n) = x (n) of each rank, by NCCL. */
-static int gather_large(struct cuda_backend *c, const float *x, float *parts, uint64_t n) {
+static int gather_nccl(struct cuda_backend *c, const float *x, float *parts, uint64_t n) {
     struct cuda_group *g = c->group;
     const uint32_t rank = place_of(c);
     ncclResult_t rc = ncclSuccess;
@@ -157,13 +157,6 @@ static int gather_large(struct cuda_backend *c, const float *x, float *parts, ui
     return 0;
 }
 
-static int gather_parts(struct cuda_backend *c, const float *x, float *parts, uint64_t n) {
-    int rc = begin_exchange(c);
-    if (rc) return rc;
-    return cuda_peer_takes(c, x, n, false) ? cuda_peer_exchange(c, x, parts, n, false)
-                                           : gather_large(c, x, parts, n);
-}
-
 int cuda_all_reduce(backend *be, const struct op_all_reduce *a) {
     struct cuda_backend *c = cuda_of(be);
     return cuda_sum_ranks(c, cuda_at(a->x), cuda_at(a->work), (uint64_t)a->n_rows * a->n_cols);
@@ -173,9 +166,8 @@ int cuda_sum_ranks(struct cuda_backend *c, float *x, float *work, uint64_t n) {
     const struct cargs_sum_parts args = {
         .parts = work, .out = x, .n = n, .n_parts = c->base.n_ranks};
     int rc = begin_exchange(c);
-    if (!rc && cuda_peer_takes(c, x, n, true))
-        return cuda_peer_defer(c, x, n) ? 0 : cuda_peer_exchange(c, x, x, n, true);
-    if (!rc) rc = gather_large(c, x, work, n);
+    if (!rc && cuda_peer_takes(c)) return cuda_peer_defer(c, x, n) ? 0 : cuda_peer_sum(c, x, n);
+    if (!rc) rc = gather_nccl(c, x, work, n);
     if (rc) return rc;
     return cuda_launch(
         c, &(struct cuda_launch){.kernel = cuda_sum_parts_kernel(),
@@ -199,7 +191,10 @@ int cuda_all_gather(backend *be, const struct op_all_gather *a) {
                                           .n_cols = a->n_cols,
                                           .share = share};
     uint64_t bytes = (uint64_t)a->n_rows * a->n_cols * sizeof(float);
-    int rc = gather_parts(c, cuda_at(a->part), cuda_at(a->work), args.stride);
+    int rc = begin_exchange(c);
+    if (!rc && cuda_peer_takes(c))
+        return cuda_peer_gather(c, cuda_at(a->part), cuda_at(a->out), a->n_rows, a->n_cols);
+    if (!rc) rc = gather_nccl(c, cuda_at(a->part), cuda_at(a->work), args.stride);
     if (rc || !a->out) return rc;
     return cuda_launch(c,
                        &(struct cuda_launch){.kernel = cuda_join_parts_kernel(),

@@ -42,6 +42,7 @@ int cuda_capture_begin(backend *be, uint64_t key, err *e) {
     if (rc) return cuda_check(c, "capturing a step", rc, e);
     g->key = key;
     c->capturing = true;
+    c->n_captures++;
     memset(c->captured, 0, sizeof c->captured);
     return 0;
 }
@@ -68,6 +69,7 @@ int cuda_capture_end(backend *be, err *e) {
     if (!c->capturing || !g) return err_set(e, ERR_INVALID, "no step is being captured");
     cuda_enter(c);
     cuda_forget(c);
+    if (c->end_capture) c->end_capture(c); /* a failure is c->failed */
     c->capturing = false;
     cudaError_t rc = cudaStreamEndCapture(c->stream, &graph);
     if (!rc && !c->failed.code) rc = cudaGraphInstantiate(&g->exec, graph, 0);
@@ -104,7 +106,7 @@ void cuda_graph_discard(backend *be) {
     cuda_forget(c);
     if (c->capturing) {
         cudaGraph_t graph = NULL;
-        c->deferred.args.x = NULL;
+        c->deferred.args.x = c->outgoing.x = NULL;
         c->capturing = false;
         cudaStreamEndCapture(c->stream, &graph);
         if (graph) cudaGraphDestroy(graph);

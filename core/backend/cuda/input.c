@@ -39,15 +39,13 @@ static bool is_ready(const struct cuda_backend *c, const struct op_input *in, ui
            !in->centred;
 }
 
-/* With more rows the exchange is faster by itself: it has more blocks than rows. */
-enum { SUM_MOST_ROWS = 8 };
-
-/* Is the residual the sum that was put off, and can input_sum make it? n: groups of columns. */
+/* Is the residual the sum that was put off, and can input_sum make it? n: groups of columns. Its
+ * blocks wait for those of other ranks, so all of them have to run at once. */
 static bool makes_sum(const struct cuda_backend *c, const struct op_input *in, uint32_t n_rows,
                       uint32_t n_in, uint32_t n) {
     const struct cargs_peer *sum = &c->deferred.args;
     return sum->x && sum->x == cuda_at(in->residual) && sum->n == (uint64_t)n_rows * n_in &&
-           n_in % 4 == 0 && n_rows <= SUM_MOST_ROWS && cuda_input_sum_kernel(n);
+           n_in % 4 == 0 && n_rows <= (uint32_t)c->features.n_sms && cuda_input_sum_kernel(n);
 }
 
 /* Launches the rows that args describe; the sum that was put off is then made, too, if it is their
@@ -72,7 +70,7 @@ static int launch_rows(struct cuda_backend *c, const struct op_input *in,
     if (sums) {
         both.peer = c->deferred.args;
         c->deferred.args.x = NULL;
-        l.read += values * 8 * (both.peer.n_ranks - 1);
+        l.read += values * 4 * (both.peer.n_ranks - 1);
         l.written += values * (4 + 8 * (both.peer.n_ranks - 1));
     }
     return cuda_launch(c, &l);

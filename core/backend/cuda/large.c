@@ -115,6 +115,19 @@ static bool multiply_pair(struct cuda_backend *c, const struct cuda_product *p, 
     return true;
 }
 
+/* Does the exchange that comes next (peer.c) multiply the sums by their scales? */
+static bool leaves_scales(struct cuda_backend *c, const struct cuda_product *p) {
+    struct cargs_peer *out = &c->outgoing;
+    const uint32_t n_out = (uint32_t)p->w->base.n_out;
+    if (!out->x || out->x != p->y || out->n != (uint64_t)p->n_rows * n_out || n_out % 4 != 0 ||
+        p->bias || p->softcap != 0 || (p->y_scale != 0 && p->y_scale != 1))
+        return false;
+    out->row_scale = cuda_scratch(c, CUDA_SCRATCH_IN_SCALE);
+    out->scale = p->w->scale;
+    out->n_cols = n_out;
+    return true;
+}
+
 bool cuda_large_product(struct cuda_backend *c, const struct cuda_product *p, int *rc) {
     *rc = c->failed.code;
     if (*rc) return true;
@@ -123,6 +136,6 @@ bool cuda_large_product(struct cuda_backend *c, const struct cuda_product *p, in
     if (p->pair) return multiply_pair(c, p, rc);
     float scale = epilogue_scale(c, p);
     if (!multiply_rows(c, p->w, 0, p->n_rows, scale != 0 ? scale : 1, p->y)) return false;
-    if (scale == 0) *rc = cuda_epilogue(c, p, 0, p->n_rows, p->y, NULL);
+    if (scale == 0 && !leaves_scales(c, p)) *rc = cuda_epilogue(c, p, 0, p->n_rows, p->y, NULL);
     return true;
 }

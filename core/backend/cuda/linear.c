@@ -264,6 +264,19 @@ static bool waits_for_sums(const struct cuda_backend *c, const struct batch *b) 
     return bytes < (uint64_t)c->features.n_sms * BYTES_PER_CLOCK * (cols / 16 * CLOCKS);
 }
 
+/* The kernel sends its results to the other ranks, if they are announced. What overlaps the kernels
+ * before it might do so before these have emptied the places. */
+static void send_results(struct cuda_backend *c, const struct batch *b, struct cargs_product *a) {
+    struct cargs_peer *out = &c->outgoing;
+    const struct cuda_product *p = b->p;
+    if (!out->x || out->x != p->y || (uint64_t)p->n_rows * p->w->base.n_out != out->n || b->n > 1 ||
+        p->pair || p->tiles || b->overlaps_previous)
+        return;
+    for (uint32_t r = 0, n = 0; r < out->n_ranks; r++)
+        if (r != out->rank) a->send[n++] = out->to[r];
+    out->sent = 1;
+}
+
 static int launch_skinny(struct cuda_backend *c, const struct batch *b) {
     const struct cuda_product *p = b->p;
     struct cargs_product a;
@@ -291,6 +304,7 @@ static int launch_skinny(struct cuda_backend *c, const struct batch *b) {
     a.n_consumers = s.consumers;
     a.stage_bytes = (uint32_t)s.stage;
     a.x_row = s.x_row;
+    send_results(c, b, &a);
     struct cuda_launch l = {.kernel = s.k.kernel,
                             .name = "product_skinny",
                             .args = &a,

@@ -27,12 +27,17 @@ uint64_t cuda_exchange_bytes(const backend *be, uint32_t n_rows, uint32_t n_cols
  * the link is an error; without c->peer there are no such exchanges. */
 int cuda_peer_open(backend *const *ranks, uint32_t n, err *e);
 void cuda_peer_close(struct cuda_backend *c); /* nothing runs on the device */
-/* Is an exchange of x (n) of each rank done so? The same answer on all ranks. */
-bool cuda_peer_takes(const struct cuda_backend *c, const float *x, uint64_t n, bool sums);
-/* sums: out (n) = the ranks' x (n) added in their order, and may be x; else out (n_ranks, n) = x of
- * each rank. n is one that cuda_peer_takes. 0 or ERR_DEVICE. */
-int cuda_peer_exchange(struct cuda_backend *c, const float *x, float *out, uint64_t n, bool sums);
-/* Puts off the sum x (n) = the ranks' x added (c->deferred), if it is of few values. */
+/* Are exchanges done so? The same answer on all ranks. */
+bool cuda_peer_takes(const struct cuda_backend *c);
+/* x (n) = the ranks' x added in their order. 0 or ERR_DEVICE. */
+int cuda_peer_sum(struct cuda_backend *c, float *x, uint64_t n);
+/* As op_all_gather. 0 or ERR_DEVICE. */
+int cuda_peer_gather(struct cuda_backend *c, const float *x, float *out, uint32_t n_rows,
+                     uint32_t n_cols);
+/* Before the product that makes x (n), whose sum comes next: its kernel may send x (c->outgoing).
+ * false: there is no such exchange. */
+bool cuda_peer_announce(struct cuda_backend *c, float *x, uint64_t n);
+/* Puts off the sum x (n) = the ranks' x added (c->deferred). false: it has too many values. */
 bool cuda_peer_defer(struct cuda_backend *c, float *x, uint64_t n);
 
 /* ---- overlap.c: backend_linear and backend_linear_sum ---- */

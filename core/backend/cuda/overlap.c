@@ -89,11 +89,15 @@ int cuda_linear_sum(backend *be, const struct op_linear *a, backend_buf *work) {
     const uint32_t n_cols = (uint32_t)a->w[0]->n_out;
     const uint32_t n_parts = count_parts(a->n_rows);
     const bool parted = c->sums && !c->capturing && n_parts > 1;
-    int rc = parted ? 0 : cuda_linear(be, a);
-    if (!parted)
-        return rc ? rc
-                  : cuda_sum_ranks(c, cuda_at(a->y[0]), cuda_at(work),
-                                   (uint64_t)a->n_rows * n_cols);
+    int rc = 0;
+    if (!parted) {
+        const uint64_t n = (uint64_t)a->n_rows * n_cols;
+        cuda_peer_announce(c, cuda_at(a->y[0]), n);
+        rc = cuda_linear(be, a);
+        if (!rc) rc = cuda_sum_ranks(c, cuda_at(a->y[0]), cuda_at(work), n);
+        c->outgoing.x = NULL;
+        return rc;
+    }
     cuda_enter(c);
     for (uint32_t i = 0; i < n_parts && !rc; i++) {
         const uint32_t first = part_begin(a->n_rows, n_parts, i);

@@ -17,34 +17,33 @@
 
 enum {
 #ifdef INFERD_CUDA_STANDIN
-    FEW_VALUES = 1 << 10, /* tests reach the other kernel, too */
+    VALUES = 1 << 12, /* tests reach exchanges in pieces, too */
 #else
-    FEW_VALUES = 1 << 18, /* from there on peer_many is as fast: tests/cuda/bench_exchange.c */
+    VALUES = 1 << 21,
 #endif
-    FEW_SLOTS = FEW_VALUES / 2, /* of each rank, in each of two sets */
-    FEW_SLOT_BYTES = 16,
-    FEW_BLOCKS_OF_AN_SM = 2, /* all of them run at once: comm.cu */
-    MANY_VALUES = 1 << 22,   /* of all ranks, in each set */
-    BESIDE_VALUES = 1 << 23, /* likewise */
-    STATE_BYTES = 256        /* of each of two struct cargs_peer_state */
+    BLOCKS_OF_AN_SM = 2,
+    BESIDE_VALUES = 1 << 23,
+    MARKS_BYTES = 256
 };
 
-/* Where things are in a rank's memory, in bytes from its beginning. */
+/* Between two exchanges of a set there must be another one (peer.cuh). Those outside of a graph
+ * take turns. In a graph the first one has a set of its own, the others take turns: whatever ran
+ * before the graph, or the same one, used another set. A graph has at least two (end_capture). */
+enum { SET_EAGER = 0, SET_GRAPH = 2, SET_GRAPH_FIRST = 4, N_SETS = 5 };
+
+/* Where things are in a rank's memory, in bytes from its beginning; first are the places of the
+ * exchanges: (N_SETS, n_ranks, n_slots) f32. Beside products: (2, n_ranks) marks and (2, n_ranks,
+ * n_beside) f32. */
 struct layout {
-    uint64_t few, marks, values, beside_marks, beside_values, end;
-    uint32_t n_pieces; /* of peer_many, of each rank */
-    uint32_t n_beside; /* values beside a product, of each rank */
+    uint64_t beside_marks, beside_values, end;
+    uint32_t n_slots, n_beside; /* values, of each rank, in each set */
 };
 
 static struct layout layout_of(uint32_t n_ranks) {
-    struct layout l = {.few = 2 * STATE_BYTES};
-    l.n_pieces = MANY_VALUES / CUDA_MANY_PIECE / n_ranks;
-    l.marks = l.few + (uint64_t)2 * n_ranks * FEW_SLOTS * FEW_SLOT_BYTES;
-    l.values = l.marks + ((uint64_t)2 * n_ranks * l.n_pieces * sizeof(uint32_t) + 255) / 256 * 256;
-    l.beside_marks =
-        l.values + (uint64_t)2 * n_ranks * l.n_pieces * CUDA_MANY_PIECE * sizeof(float);
-    l.beside_values = l.beside_marks + STATE_BYTES;
-    l.n_beside = BESIDE_VALUES / n_ranks / 64 * 64;
+    struct layout l = {.n_slots = VALUES / n_ranks / 64 * 64,
+                       .n_beside = BESIDE_VALUES / n_ranks / 64 * 64};
+    l.beside_marks = (uint64_t)N_SETS * n_ranks * l.n_slots * sizeof(float);
+    l.beside_values = l.beside_marks + MARKS_BYTES;
     l.end = l.beside_values + (uint64_t)2 * n_ranks * l.n_beside * sizeof(float);
     return l;
 }
@@ -53,13 +52,16 @@ struct cuda_peer {
     void *memory[CUDA_MAX_PEERS]; /* of each rank; this rank's is its own */
     bool mapped[CUDA_MAX_PEERS];  /* of another process */
     struct layout at;
-    uint32_t n_exchanges; /* beside products, so far */
+    uint32_t n_eager, n_beside; /* exchanges so far; the former only of those outside of graphs */
+    uint32_t n_in_graph;        /* of capture number `capture` */
+    uint64_t capture;
 };
 
 void cuda_peer_close(struct cuda_backend *c) {
     struct cuda_peer *p = c->peer;
     if (!p) return;
     c->peer = NULL;
+    c->end_capture = NULL;
     cudaSetDevice(c->features.ordinal);
     for (uint32_t r = 0; r < CUDA_MAX_PEERS; r++)
         if (p->mapped[r]) cudaIpcCloseMemHandle(p->memory[r]);
@@ -67,7 +69,7 @@ void cuda_peer_close(struct cuda_backend *c) {
     free(p);
 }
 
-/* Allocates and clears what a rank has. false: there is no memory. */
+/* Allocates and empties what a rank has. false: there is no memory. */
 static bool open_own(struct cuda_backend *c) {
     struct cuda_peer *p = c->peer = mem_new(1, sizeof *p);
     if (!p) return false;
@@ -75,7 +77,9 @@ static bool open_own(struct cuda_backend *c) {
     p->at = layout_of(c->base.n_ranks);
     cudaSetDevice(c->features.ordinal);
     bool ok = !cuda_memory_new(c, p->at.end, own, NULL) &&
-              !cudaMemsetAsync(*own, 0, p->at.end, c->stream) && !cudaStreamSynchronize(c->stream);
+              !cudaMemsetAsync(*own, 0xff, p->at.beside_marks, c->stream) && /* CUDA_PEER_EMPTY */
+              !cudaMemsetAsync((char *)*own + p->at.beside_marks, 0, MARKS_BYTES, c->stream) &&
+              !cudaStreamSynchronize(c->stream);
     if (!ok) {
         cudaGetLastError();
         cuda_peer_close(c);
@@ -152,6 +156,138 @@ static int open_processes(struct cuda_backend *c, bool *out, err *e) {
     return rc;
 }
 
+/* ---- exchanges in one kernel ---- */
+
+/* What lies `at` bytes after the beginning of a rank's memory. */
+static void *place(const struct cuda_peer *p, uint32_t rank, uint64_t at) {
+    return (char *)p->memory[rank] + at;
+}
+
+bool cuda_peer_takes(const struct cuda_backend *c) {
+    return c->peer && c->force.exchange != CUDA_EXCHANGE_NCCL;
+}
+
+static uint32_t next_set(struct cuda_backend *c) {
+    struct cuda_peer *p = c->peer;
+    if (!c->capturing) return SET_EAGER + p->n_eager++ % 2;
+    if (p->capture != c->n_captures) p->capture = c->n_captures, p->n_in_graph = 0;
+    const uint32_t n = p->n_in_graph++;
+    return n ? SET_GRAPH + n % 2 : SET_GRAPH_FIRST;
+}
+
+/* An exchange of x (n), at most n_slots, in a set of its own. */
+static struct cargs_peer exchange_of(struct cuda_backend *c, const float *x, float *out,
+                                     uint64_t n) {
+    const struct cuda_peer *p = c->peer;
+    struct cargs_peer a = {.x = x,
+                           .out = out,
+                           .stop = c->group_stop,
+                           .n = (uint32_t)n,
+                           .rank = c->base.rank,
+                           .n_ranks = c->base.n_ranks};
+    const uint64_t first = (uint64_t)next_set(c) * a.n_ranks;
+    for (uint32_t r = 0; r < a.n_ranks; r++) {
+        a.to[r] = (float *)p->memory[r] + (first + a.rank) * p->at.n_slots;
+        a.from[r] = (float *)p->memory[a.rank] + (first + r) * p->at.n_slots;
+    }
+    return a;
+}
+
+/* Can all threads take four values at once? */
+static bool is_whole(const float *x, uint64_t n) {
+    return n % 4 == 0 && (uintptr_t)x % 16 == 0;
+}
+
+static int launch_exchange(struct cuda_backend *c, const struct cargs_peer *a, const void *kernel,
+                           const char *name, bool fours) {
+    const uint32_t most = (uint32_t)c->features.n_sms * BLOCKS_OF_AN_SM;
+    const uint32_t blocks = cuda_div_up(a->n, CUDA_PEER_THREADS * (fours ? 4 : 1));
+    const uint64_t bytes = (uint64_t)a->n * sizeof(float) * a->n_ranks;
+    return cuda_launch(c, &(struct cuda_launch){.kernel = kernel,
+                                                .name = name,
+                                                .args = a,
+                                                .args_bytes = sizeof *a,
+                                                .grid = {blocks < most ? blocks : most},
+                                                .threads = CUDA_PEER_THREADS,
+                                                .read = bytes,
+                                                .written = 2 * bytes});
+}
+
+static int launch_sum(struct cuda_backend *c, const struct cargs_peer *a) {
+    const bool fours = is_whole(a->x, a->n);
+    return launch_exchange(c, a, cuda_peer_sum_kernel(fours), "peer_sum", fours);
+}
+
+bool cuda_peer_announce(struct cuda_backend *c, float *x, uint64_t n) {
+    if (!cuda_peer_takes(c) || n > c->peer->at.n_slots) return false;
+    c->outgoing = exchange_of(c, x, x, n);
+    return true;
+}
+
+bool cuda_peer_defer(struct cuda_backend *c, float *x, uint64_t n) {
+    if (c->stream == c->sums || n > c->peer->at.n_slots) return false;
+    c->deferred = (struct cuda_deferred){c->outgoing, launch_sum};
+    if (c->outgoing.x != x) c->deferred.args = exchange_of(c, x, x, n);
+    c->outgoing.x = NULL;
+    return true;
+}
+
+/* A graph's second exchange, if it had none: of values that nobody reads. */
+static int end_capture(struct cuda_backend *c) {
+    struct cuda_peer *p = c->peer;
+    if (p->capture != c->n_captures || p->n_in_graph != 1) return 0;
+    float *nothing = place(p, c->base.rank, p->at.beside_values);
+    const struct cargs_peer args = exchange_of(c, nothing, nothing, 1);
+    return launch_sum(c, &args);
+}
+
+/* ---- sums beside a product ---- */
+
+static int launch_beside(struct cuda_backend *c, const struct cargs_peer_beside *a,
+                         const void *kernel, const char *name, uint32_t blocks, uint32_t threads) {
+    const uint64_t bytes = blocks > 1 ? (uint64_t)a->n * sizeof(float) : 0;
+    return cuda_launch(c, &(struct cuda_launch){.kernel = kernel,
+                                                .name = name,
+                                                .args = a,
+                                                .args_bytes = sizeof *a,
+                                                .grid = {blocks},
+                                                .threads = threads,
+                                                .read = a->n_ranks * bytes,
+                                                .written = bytes});
+}
+
+static int sum_beside(struct cuda_backend *c, float *x, uint64_t n) {
+    struct cuda_peer *p = c->peer;
+    const uint32_t rank = c->base.rank, n_ranks = c->base.n_ranks;
+    const uint64_t bytes = n * sizeof(float), first = (uint64_t)(p->n_beside % 2) * n_ranks;
+    struct cargs_peer_beside a = {.x = x,
+                                  .out = x,
+                                  .stop = c->group_stop,
+                                  .n = (uint32_t)n,
+                                  .rank = rank,
+                                  .n_ranks = n_ranks,
+                                  .mark = p->n_beside++ | 0x80000000u};
+    for (uint32_t r = 0; r < n_ranks; r++) {
+        uint32_t *others = place(p, r, p->at.beside_marks);
+        uint32_t *own = place(p, rank, p->at.beside_marks);
+        float *to = place(p, r, p->at.beside_values);
+        const float *from = place(p, rank, p->at.beside_values);
+        a.to[r] = others + first + rank;
+        a.from[r] = own + first + r;
+        a.values[r] = from + (first + r) * p->at.n_beside;
+        if (r == rank) continue;
+        to += (first + rank) * p->at.n_beside;
+        cudaError_t rc = cudaMemcpyAsync(to, x, bytes, cudaMemcpyDeviceToDevice, c->stream);
+        if (rc) return cuda_fail(c, "a copy to another GPU", rc);
+    }
+    c->after_other = true;
+    int rc = launch_beside(c, &a, cuda_peer_mark_kernel(), "peer_mark", 1, CUDA_MAX_PEERS);
+    if (!rc) rc = launch_beside(c, &a, cuda_peer_wait_kernel(), "peer_wait", 1, CUDA_MAX_PEERS);
+    if (rc) return rc;
+    return launch_beside(c, &a, cuda_peer_add_kernel(), "peer_add",
+                         cuda_div_up(n, 4 * CUDA_PEER_THREADS), CUDA_PEER_THREADS);
+}
+
 /* ---- the calls ---- */
 
 int cuda_peer_open(backend *const *ranks, uint32_t n, err *e) {
@@ -166,130 +302,44 @@ int cuda_peer_open(backend *const *ranks, uint32_t n, err *e) {
         ok = open_threads(ranks, n);
     for (uint32_t r = 0; r < n && !ok; r++)
         cuda_peer_close(cuda_of(ranks[r]));
+    for (uint32_t r = 0; r < n && ok; r++)
+        cuda_of(ranks[r])->end_capture = end_capture;
     if (!rc)
         log_info("cuda: sums of the ranks %s",
                  ok ? "through the GPUs' memory" : "by NCCL: the GPUs do not reach each other");
     return rc;
 }
 
-bool cuda_peer_takes(const struct cuda_backend *c, const float *x, uint64_t n, bool sums) {
-    if (!c->peer || c->force.exchange == CUDA_EXCHANGE_NCCL) return false;
-    return n <= FEW_VALUES || (sums && n % 4 == 0 && (uintptr_t)x % 16 == 0);
-}
-
-static void *place(const struct cuda_peer *p, uint32_t rank, uint64_t at) {
-    return (char *)p->memory[rank] + at;
-}
-
-/* Where an exchange of few values has its slots. */
-static void few_places(const struct cuda_peer *p, struct cargs_peer *a) {
-    a->state = place(p, a->rank, 0);
-    a->n_slots = FEW_SLOTS;
-    for (uint32_t r = 0; r < a->n_ranks; r++)
-        a->slots[r] = place(p, r, p->at.few);
-}
-
-static int launch_few(struct cuda_backend *c, const struct cargs_peer *a) {
-    const uint32_t most = (uint32_t)c->features.n_sms * FEW_BLOCKS_OF_AN_SM;
-    const uint32_t blocks = cuda_div_up(((uint64_t)a->n + 1) / 2, CUDA_FEW_THREADS);
-    const uint64_t bytes = (uint64_t)a->n * sizeof(float) * a->n_ranks;
-    return cuda_launch(c, &(struct cuda_launch){.kernel = cuda_peer_few_kernel(),
-                                                .name = "peer_few",
-                                                .args = a,
-                                                .args_bytes = sizeof *a,
-                                                .grid = {blocks < most ? blocks : most},
-                                                .threads = CUDA_FEW_THREADS,
-                                                .read = 2 * bytes,
-                                                .written = 2 * bytes});
-}
-
-static int launch_many(struct cuda_backend *c, struct cargs_peer *a) {
-    const struct cuda_peer *p = c->peer;
-    const uint32_t pieces = cuda_div_up(a->n, CUDA_MANY_PIECE), most = (uint32_t)c->features.n_sms;
-    const uint64_t bytes = (uint64_t)a->n * sizeof(float);
-    a->state = place(p, a->rank, STATE_BYTES);
-    a->n_slots = p->at.n_pieces;
-    for (uint32_t r = 0; r < a->n_ranks; r++) {
-        a->slots[r] = place(p, r, p->at.marks);
-        a->values[r] = place(p, r, p->at.values);
-    }
-    return cuda_launch(c, &(struct cuda_launch){.kernel = cuda_peer_many_kernel(),
-                                                .name = "peer_many",
-                                                .args = a,
-                                                .args_bytes = sizeof *a,
-                                                .grid = {pieces < most ? pieces : most},
-                                                .threads = CUDA_MANY_THREADS,
-                                                .read = (a->n_ranks + 1) * bytes,
-                                                .written = a->n_ranks * bytes});
-}
-
-static int launch_beside(struct cuda_backend *c, const struct cargs_peer *a, const void *kernel,
-                         const char *name, uint32_t blocks, uint32_t threads) {
-    const uint64_t bytes = blocks > 1 ? (uint64_t)a->n * sizeof(float) : 0;
-    return cuda_launch(c, &(struct cuda_launch){.kernel = kernel,
-                                                .name = name,
-                                                .args = a,
-                                                .args_bytes = sizeof *a,
-                                                .grid = {blocks},
-                                                .threads = threads,
-                                                .read = a->n_ranks * bytes,
-                                                .written = bytes});
-}
-
-static int sum_beside(struct cuda_backend *c, struct cargs_peer *a) {
-    struct cuda_peer *p = c->peer;
-    const uint64_t bytes = (uint64_t)a->n * sizeof(float);
-    const uint32_t set = p->n_exchanges % 2;
-    a->mark = p->n_exchanges++ | 0x80000000u;
-    a->n_slots = p->at.n_beside;
-    for (uint32_t r = 0; r < a->n_ranks; r++) {
-        a->slots[r] = place(p, r, p->at.beside_marks);
-        a->values[r] = place(p, r, p->at.beside_values);
-        if (r == a->rank) continue;
-        float *to = a->values[r] + ((uint64_t)set * a->n_ranks + a->rank) * a->n_slots;
-        cudaError_t rc = cudaMemcpyAsync(to, a->x, bytes, cudaMemcpyDeviceToDevice, c->stream);
-        if (rc) return cuda_fail(c, "a copy to another GPU", rc);
-    }
-    c->after_other = true;
-    int rc = launch_beside(c, a, cuda_peer_mark_kernel(), "peer_mark", 1, CUDA_MAX_PEERS);
-    if (!rc) rc = launch_beside(c, a, cuda_peer_wait_kernel(), "peer_wait", 1, CUDA_MAX_PEERS);
-    if (rc) return rc;
-    return launch_beside(c, a, cuda_peer_add_kernel(), "peer_add",
-                         cuda_div_up(a->n, 4 * CUDA_FEW_THREADS), CUDA_FEW_THREADS);
-}
-
-static struct cargs_peer exchange_of(const struct cuda_backend *c, const float *x, float *out,
-                                     uint64_t n, bool sums) {
-    return (struct cargs_peer){.x = x,
-                               .out = out,
-                               .stop = c->group_stop,
-                               .n = (uint32_t)n,
-                               .rank = c->base.rank,
-                               .n_ranks = c->base.n_ranks,
-                               .sums = sums};
-}
-
-bool cuda_peer_defer(struct cuda_backend *c, float *x, uint64_t n) {
-    if (n > FEW_VALUES || c->force.exchange || c->stream == c->sums) return false;
-    struct cargs_peer args = exchange_of(c, x, x, n, true);
-    few_places(c->peer, &args);
-    c->deferred = (struct cuda_deferred){args, launch_few};
-    return true;
-}
-
-int cuda_peer_exchange(struct cuda_backend *c, const float *x, float *out, uint64_t n, bool sums) {
+int cuda_peer_sum(struct cuda_backend *c, float *x, uint64_t n) {
     const struct layout *at = &c->peer->at;
-    const bool few = n <= FEW_VALUES && c->force.exchange != CUDA_EXCHANGE_MANY;
-    const bool beside = sums && c->stream == c->sums && n % 4 == 0;
-    const uint64_t most = beside ? at->n_beside
-                          : few  ? FEW_VALUES
-                                 : (uint64_t)at->n_pieces * CUDA_MANY_PIECE;
+    const bool beside = c->stream == c->sums && is_whole(x, n);
+    const uint64_t most = beside ? at->n_beside : at->n_slots;
     int rc = 0;
     for (uint64_t done = 0; done < n && !rc; done += most) {
-        struct cargs_peer args =
-            exchange_of(c, x + done, out + done, n - done < most ? n - done : most, sums);
-        if (few) few_places(c->peer, &args);
-        rc = beside ? sum_beside(c, &args) : few ? launch_few(c, &args) : launch_many(c, &args);
+        const uint64_t piece = n - done < most ? n - done : most;
+        if (beside) {
+            rc = sum_beside(c, x + done, piece);
+            continue;
+        }
+        const struct cargs_peer args = exchange_of(c, x + done, x + done, piece);
+        rc = launch_sum(c, &args);
+    }
+    return rc;
+}
+
+int cuda_peer_gather(struct cuda_backend *c, const float *x, float *out, uint32_t n_rows,
+                     uint32_t n_cols) {
+    const uint32_t share = backend_share(n_cols, c->base.n_ranks), most = c->peer->at.n_slots;
+    const uint64_t n = (uint64_t)n_rows * share;
+    const bool fours = n_cols % 4 == 0 && share % 4 == 0 && is_whole(x, n) && is_whole(out, 0);
+    int rc = 0;
+    for (uint64_t done = 0; done < n && !rc; done += most) {
+        struct cargs_peer args = exchange_of(c, x + done, out, n - done < most ? n - done : most);
+        args.first = (uint32_t)done;
+        args.n_rows = n_rows;
+        args.n_cols = n_cols;
+        args.share = share;
+        rc = launch_exchange(c, &args, cuda_peer_gather_kernel(fours), "peer_gather", fours);
     }
     return rc;
 }

@@ -122,7 +122,7 @@ struct cuda_force {
     enum cuda_path { CUDA_PATH_AUTO, CUDA_PATH_SKINNY, CUDA_PATH_TILE, CUDA_PATH_LARGE } path;
     uint32_t block_tiles, n_stages; /* of the skinny GEMM: upper bounds */
     bool one_stream;                /* products of one input run one after the other */
-    enum cuda_exchange { CUDA_EXCHANGE_AUTO, CUDA_EXCHANGE_MANY, CUDA_EXCHANGE_NCCL } exchange;
+    enum cuda_exchange { CUDA_EXCHANGE_AUTO, CUDA_EXCHANGE_NCCL } exchange;
 };
 
 /* Upload path of weights (weights.c). */
@@ -181,7 +181,7 @@ struct cuda_pending {
 
 struct cuda_backend;
 
-/* A sum of the ranks, of few values, that has not begun: the next product or norm makes it itself
+/* A sum of the ranks that has not begun: the next product or norm makes it itself
  * if it is its residual (input.c), and anything else begins it first (cuda_enter). */
 struct cuda_deferred {
     struct cargs_peer args; /* x NULL: there is none */
@@ -219,11 +219,14 @@ struct cuda_backend {
     cudaEvent_t made[CUDA_OVERLAP_PARTS], summed[CUDA_OVERLAP_PARTS];
     struct cuda_pending pending;
     struct cuda_deferred deferred;
+    struct cargs_peer outgoing; /* the exchange of what the next product makes; x NULL: none */
+    int (*end_capture)(struct cuda_backend *c); /* peer.c's last part of a capture, or NULL */
     struct cuda_loader loader;
     struct cuda_graph graphs[CUDA_MAX_GRAPHS];
     struct cuda_graph *graph; /* chosen by cuda_capture_begin, for cuda_graph_launch; NULL: none */
     uint64_t clock;           /* graph runs so far */
     bool capturing;
+    uint64_t n_captures;                                    /* so far, with the one in progress */
     struct cuda_kernel_count captured[BACKEND_MAX_KERNELS]; /* of the capture in progress */
     struct cuda_function functions[CUDA_MAX_FUNCTIONS];     /* (n_functions) launched so far */
     uint32_t n_functions;

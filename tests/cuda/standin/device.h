@@ -556,24 +556,28 @@ static inline void prefetch_l2(const void *) {}
 
 /* ---- memory that another process's kernel reads or writes meanwhile (sim_memory.c) ---- */
 
-CUDASIM_UNSEEN static inline void peer_store(uint32_t *slot, float a, float b, uint32_t mark) {
-    const uint64_t halves[2] = {__float_as_uint(a) | (uint64_t)mark << 32,
-                                __float_as_uint(b) | (uint64_t)mark << 32};
-    cudasim_access(slot, 16, 1);
-    __atomic_store_n((uint64_t *)slot, halves[0], __ATOMIC_RELEASE);
-    __atomic_store_n((uint64_t *)slot + 1, halves[1], __ATOMIC_RELEASE);
+CUDASIM_UNSEEN static inline void peer_store(float *at, float v) {
+    cudasim_access(at, 4, 1);
+    __atomic_store_n((uint32_t *)at, __float_as_uint(v), __ATOMIC_RELEASE);
 }
 
-CUDASIM_UNSEEN static inline bool peer_load(const uint32_t *slot, uint32_t mark, float *a,
-                                            float *b) {
-    const uint64_t first = __atomic_load_n((const uint64_t *)slot, __ATOMIC_ACQUIRE);
-    const uint64_t second = __atomic_load_n((const uint64_t *)slot + 1, __ATOMIC_ACQUIRE);
-    cudasim_access(slot, 16, 1);
-    *a = __uint_as_float((uint32_t)first);
-    *b = __uint_as_float((uint32_t)second);
-    if (first >> 32 == mark && second >> 32 == mark) return true;
-    sched_yield();
-    return false;
+CUDASIM_UNSEEN static inline void peer_store(float4 *at, float4 v) {
+    float *to = (float *)at;
+    peer_store(to, v.x), peer_store(to + 1, v.y), peer_store(to + 2, v.z), peer_store(to + 3, v.w);
+}
+
+/* Who finds the place empty tries again. */
+CUDASIM_UNSEEN static inline float peer_load(const float *at) {
+    cudasim_access(at, 4, 1);
+    const uint32_t v = __atomic_load_n((const uint32_t *)at, __ATOMIC_ACQUIRE);
+    if (v == CUDA_PEER_EMPTY) sched_yield();
+    return __uint_as_float(v);
+}
+
+CUDASIM_UNSEEN static inline float4 peer_load(const float4 *at) {
+    const float *from = (const float *)at;
+    return make_float4(peer_load(from), peer_load(from + 1), peer_load(from + 2),
+                       peer_load(from + 3));
 }
 
 CUDASIM_UNSEEN static inline void mark_set(uint32_t *at, uint32_t mark) {
@@ -588,7 +592,7 @@ CUDASIM_UNSEEN static inline bool mark_is(const uint32_t *at, uint32_t mark) {
     return false;
 }
 
-static inline float4 peer_load4(const float *at) {
+static inline float4 beside_load(const float *at) {
     return *reinterpret_cast<const float4 *>(at);
 }
 
