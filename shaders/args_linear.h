@@ -159,6 +159,12 @@ struct cargs_apply_epilogue {
     uint32_t n_rows, n_out, n_splits, padding;
 };
 ARGS_SIZE(struct cargs_apply_epilogue, 88);
+/* input_gated: the input is what a pair's epilogue makes; its y is not written. */
+struct cargs_input_gated {
+    struct cargs_input in;            /* x and out32 are unused, residual, norms and bias NULL */
+    struct cargs_apply_epilogue pair; /* n_out: in.op.n_in, a multiple of 4; no splits */
+};
+ARGS_SIZE(struct cargs_input_gated, 184);
 
 /* lt_probe.cu: lt_fill. Random f16. */
 struct cargs_lt_fill {

@@ -126,6 +126,8 @@ struct op_linear {
     struct backend_bounds bounds;
     float y_scale, softcap; /* 0: none */
     backend_buf *y[BACKEND_LINEAR_MAX];
+    /* The next op alone reads y[0], as its in.x without a residual: a device may leave it out. */
+    bool y_once;
 };
 
 /* A product for each head: y[row][h] = x[row][h] * w_h^T, of the first n_in values of the head; the

@@ -13,7 +13,8 @@ static int enqueue_shared(model *m, const struct model_layer *l, struct op_input
                               .w = {l->s_gate, l->s_up},
                               .act = m->arch->act,
                               .bounds = m->hp.ff_bounds[l - m->w.layers],
-                              .y = {b->ff}};
+                              .y = {b->ff},
+                              .y_once = l->s_gate && !l->s_router};
     if (!l->s_gate) inner.n_weights = 1, inner.w[0] = l->s_up;
     int rc = backend_linear(m->be, &inner);
     if (!rc && !l->s_gate)

@@ -264,7 +264,8 @@ static int enqueue_dense(model *m, const struct model_layer *l, const struct mod
                                                   .n_weights = 2,
                                                   .w = {l->w_gate, l->w_up},
                                                   .act = m->arch->act,
-                                                  .y = {b->ff}});
+                                                  .y = {b->ff},
+                                                  .y_once = true});
     if (!rc) rc = enqueue_linear(m, b->ff, l->w_down, y, a->n);
     return rc ? rc : model_sum(m, y, a->n);
 }

@@ -133,7 +133,8 @@ int model_inner_enqueue(model *m, const struct model_layer *l, struct op_input i
                                                      .bias = {l->b_gate, l->b_up},
                                                      .act = m->arch->act,
                                                      .bounds = m->hp.ff_bounds[l - m->w.layers],
-                                                     .y = {m->bufs.ff}});
+                                                     .y = {m->bufs.ff},
+                                                     .y_once = !m->hp.ffn_beside});
 }
 
 /* The FFN, or the experts, beside attention: both read x. Attention's output is added to x by a

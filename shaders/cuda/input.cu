@@ -8,9 +8,14 @@
  * depend on other rows.
  *
  * input_sum also makes the sum of the ranks that is its residual (peer.cuh): the launch of an
- * exchange of its own would cost as much as the exchange. */
+ * exchange of its own would cost as much as the exchange.
+ *
+ * input_gated makes its input, too, from the sums of gate and up, so that many rows of an FFN's
+ * hidden layer are not written and read again. It adds nothing up: any number of threads gives the
+ * same bits. */
 #include "shaders/args_linear.h"
 #include "shaders/cuda/device.cuh"
+#include "shaders/cuda/epilogue.cuh"
 #include "shaders/cuda/kernels.h"
 #include "shaders/cuda/peer.cuh"
 
@@ -242,6 +247,74 @@ __device__ __forceinline__ void make_row(const cargs_input &a, const cargs_peer 
     }
 }
 
+/* v: the row's columns, from the sums of gate and up; 0 beyond the row. A few columns of up at a
+ * time, because all of both would not fit into registers. act is a constant, so that a row's code
+ * has one activation. */
+template <int n, uint32_t act>
+__device__ __forceinline__ void gate_row(const cargs_apply_epilogue &a, float4 v[n]) {
+    enum { SOME = n < 16 ? 2 : 4 };
+    const uint64_t first = (uint64_t)blockIdx.x * a.n_out;
+    const float in_scale = a.in_scale[blockIdx.x];
+    cargs_epilogue t = a.epilogue;
+    t.act = act;
+    place p[n];
+#pragma unroll
+    for (int i = 0; i < n; i++) {
+        p[i] = {4 * (threadIdx.x + i * blockDim.x), a.n_out, true};
+        v[i] = load4(a.sums + first, p[i]);
+    }
+#pragma unroll
+    for (int from = 0; from < n; from += SOME) {
+        float4 up[SOME];
+#pragma unroll
+        for (int k = 0; k < SOME; k++)
+            up[k] = load4(a.pair_sums + first, p[from + k]);
+#pragma unroll
+        for (int k = 0; k < SOME; k++) {
+            float4 &x = v[from + k];
+            const uint32_t col = p[from + k].col;
+            if (col >= a.n_out) continue;
+            x.x = epilogue_pair(t, in_scale, x.x, up[k].x, col);
+            x.y = epilogue_pair(t, in_scale, x.y, up[k].y, col + 1);
+            x.z = epilogue_pair(t, in_scale, x.z, up[k].z, col + 2);
+            x.w = epilogue_pair(t, in_scale, x.w, up[k].w, col + 3);
+        }
+    }
+}
+
+/* Most threads of input_gated: so many that two blocks of it have registers, except with 16 groups
+ * of columns. */
+template <int n> constexpr int gated_threads = n == 8 ? 448 : 512;
+
+/* scales may be in_scale: a block reads its row's before the barrier of block_facts, after which
+ * it is written. */
+template <int n>
+CUDA_KERNEL_MIN(gated_threads<n>, n < 16 ? 2 : 1)
+input_gated(CUDA_ARGS(struct cargs_input_gated) a) {
+    __shared__ row_facts shared[MAX_WARPS];
+    row_facts facts = {0.0f, 0u};
+    float4 v[n];
+    pdl_launch();
+    pdl_wait();
+    switch (a.pair.epilogue.act) {
+    case ARGS_ACT_GELU:
+        gate_row<n, ARGS_ACT_GELU>(a.pair, v);
+        break;
+    case ARGS_ACT_GELU_TANH:
+        gate_row<n, ARGS_ACT_GELU_TANH>(a.pair, v);
+        break;
+    case ARGS_ACT_SWIGLU_OAI:
+        gate_row<n, ARGS_ACT_SWIGLU_OAI>(a.pair, v);
+        break;
+    default:
+        gate_row<n, ARGS_ACT_SILU>(a.pair, v);
+    }
+#pragma unroll
+    for (int i = 0; i < n; i++)
+        facts.largest = max(facts.largest, largest4(v[i]));
+    store_rounded<n>(v, a.in, block_facts(facts, shared).largest);
+}
+
 /* plain: no residual and no norm. blocks: at least that many per multiprocessor, so that with many
  * rows one block reads while another one computes or writes. */
 template <int n, bool plain, int blocks>
@@ -266,4 +339,11 @@ const void *cuda_input_kernel(uint32_t n, int plain) {
 
 const void *cuda_input_sum_kernel(uint32_t n) {
     return n <= 1 ? (const void *)input_sum<1> : n <= 4 ? (const void *)input_sum<4> : nullptr;
+}
+
+struct cuda_input_gated cuda_input_gated_kernel(uint32_t pitch) {
+    if (pitch <= 4 * 2 * gated_threads<2>) return {(const void *)input_gated<2>, 2};
+    if (pitch <= 4 * 8 * gated_threads<8>) return {(const void *)input_gated<8>, 8};
+    if (pitch <= 4 * 16 * gated_threads<16>) return {(const void *)input_gated<16>, 16};
+    return {nullptr, 0};
 }

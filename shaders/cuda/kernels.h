@@ -64,6 +64,12 @@ struct cuda_tile_kernel cuda_product_wgmma_kernel(int format, int shape);
 const void *cuda_input_kernel(uint32_t n, int plain);
 /* With struct cargs_input_sum; NULL: not for that n. All blocks must run at once. */
 const void *cuda_input_sum_kernel(uint32_t n);
+/* With struct cargs_input_gated; NULL: not for rows of that pitch. */
+struct cuda_input_gated {
+    const void *kernel;
+    uint32_t groups; /* of four columns per thread */
+};
+struct cuda_input_gated cuda_input_gated_kernel(uint32_t pitch);
 
 /* product_skinny*.cu, for n_groups (1, 2 or 4) groups of 8 rows; 0: for a single row, with
  * x_row: also experts with slots or the shared expert. A block has W consumer warps, at most

@@ -1,5 +1,6 @@
 /* epilogue.c - a product's epilogue (scale, bias, activation, soft-cap) as a kernel of its own, for
- * sums that another kernel left in memory. Owns nothing. Kernel: shaders/cuda/epilogue.cu. */
+ * sums that another kernel left in memory; it may be put off until its y is read (input.c). Owns
+ * nothing. Kernel: shaders/cuda/epilogue.cu. */
 #include "core/backend/cuda/gemm_int.h"
 
 #include "shaders/cuda/kernels.h"
@@ -35,32 +36,39 @@ static int launch_epilogue(struct cuda_backend *c, const struct cargs_apply_epil
                                              .written = bytes});
 }
 
+static struct cargs_apply_epilogue args_of(const struct cuda_backend *c,
+                                           const struct cuda_product *p, const float *sums,
+                                           const float *pair_sums) {
+    return (struct cargs_apply_epilogue){
+        .sums = sums,
+        .pair_sums = pair_sums,
+        .in_scale = cuda_scratch(c, CUDA_SCRATCH_IN_SCALE),
+        .y = p->y,
+        .epilogue = cuda_epilogue_args(p),
+        .n_rows = p->n_rows,
+        .n_out = (uint32_t)p->w->base.n_out,
+    };
+}
+
 int cuda_epilogue(struct cuda_backend *c, const struct cuda_product *p, uint32_t first,
                   uint32_t n_rows, const float *sums, const float *pair_sums) {
-    uint32_t n_out = (uint32_t)p->w->base.n_out;
-    return launch_epilogue(
-        c, &(struct cargs_apply_epilogue){
-               .sums = sums,
-               .pair_sums = pair_sums,
-               .in_scale = (const float *)cuda_scratch(c, CUDA_SCRATCH_IN_SCALE) + first,
-               .y = p->y + (uint64_t)first * n_out,
-               .epilogue = cuda_epilogue_args(p),
-               .n_rows = n_rows,
-               .n_out = n_out,
-           });
+    struct cargs_apply_epilogue args = args_of(c, p, sums, pair_sums);
+    args.in_scale += first;
+    args.y += (uint64_t)first * args.n_out;
+    args.n_rows = n_rows;
+    return launch_epilogue(c, &args);
+}
+
+void cuda_epilogue_later(struct cuda_backend *c, const struct cuda_product *p, const float *sums,
+                         const float *pair_sums) {
+    c->gated = (struct cuda_put_off){args_of(c, p, sums, pair_sums), launch_epilogue};
 }
 
 int cuda_epilogue_splits(struct cuda_backend *c, const struct cuda_product *p,
                          const float *partials, uint32_t n_splits) {
-    return launch_epilogue(c, &(struct cargs_apply_epilogue){
-                                  .sums = partials,
-                                  .in_scale = cuda_scratch(c, CUDA_SCRATCH_IN_SCALE),
-                                  .y = p->y,
-                                  .epilogue = cuda_epilogue_args(p),
-                                  .n_rows = p->n_rows,
-                                  .n_out = (uint32_t)p->w->base.n_out,
-                                  .n_splits = n_splits,
-                              });
+    struct cargs_apply_epilogue args = args_of(c, p, partials, NULL);
+    args.n_splits = n_splits;
+    return launch_epilogue(c, &args);
 }
 
 int cuda_activate(struct cuda_backend *c, const struct cuda_gated *g, uint32_t n_rows,

@@ -26,7 +26,8 @@ static inline enum cuda_in cuda_in_of(const backend_weight *w) {
  * the rounded rows in CUDA_SCRATCH_IN16 (row-major, pitch cuda_pitch(n_in) values, zeros after
  * n_in) and their scales in CUDA_SCRATCH_IN_SCALE (rows with a norm share one: in_scale).
  * CUDA_IN_F32: leaves (n_rows, n_in) in CUDA_SCRATCH_IN32, or in f32 if that is not NULL. Rows that
- * are there already (cuda_backend.ready) are not made again. */
+ * are there already (cuda_backend.ready) are not made again. If x is what an epilogue that was put
+ * off makes (cuda_backend.gated), the launch makes it, and x is not written. */
 int cuda_input(struct cuda_backend *c, const struct op_input *in, uint32_t n_rows, uint32_t n_in,
                uint32_t kinds, float *f32);
 
@@ -43,6 +44,7 @@ struct cuda_product {
     float y_scale, softcap;
     uint32_t n_rows;
     float *y;
+    bool y_once; /* as in op_linear */
     /* Experts: rows are the (row, expert) pairs of moe.c's list, in n_tiles tiles of up to
      * CUDA_MOE_TILE pairs of one expert. Pair p reads input row p / n_share and writes row p of y.
      * NULL: no experts. */
@@ -74,7 +76,12 @@ struct cargs_epilogue cuda_epilogue_args(const struct cuda_product *p);
  * n_out) f32 as mma leaves them; sums may be the memory of these rows of y. */
 int cuda_epilogue(struct cuda_backend *c, const struct cuda_product *p, uint32_t first,
                   uint32_t n_rows, const float *sums, const float *pair_sums);
-/* The same, of partial sums (n_splits, p->n_rows, n_out), which are added in order; no pair. */
+/* Puts the epilogue of all rows of a pair off: the next cuda_input may make it (c->gated). n_out
+ * is a multiple of 4. */
+void cuda_epilogue_later(struct cuda_backend *c, const struct cuda_product *p, const float *sums,
+                         const float *pair_sums);
+/* The same as cuda_epilogue, of partial sums (n_splits, p->n_rows, n_out), which are added in
+ * order; no pair. */
 int cuda_epilogue_splits(struct cuda_backend *c, const struct cuda_product *p,
                          const float *partials, uint32_t n_splits);
 /* y = act(gate, up), each (n_rows, n_out) f32; y may be either. */

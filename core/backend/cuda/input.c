@@ -1,5 +1,6 @@
-/* input.c - launches of a product's prologue: residual addition, norms, rounding. Kernel:
- * shaders/cuda/input.cu. Owns nothing: linear.c allocates the scratch that receives the rows. */
+/* input.c - launches of a product's prologue: residual addition, norms, rounding; with many rows
+ * also the epilogue of the pair before, if it was put off. Kernels: shaders/cuda/input.cu. Owns
+ * nothing: linear.c allocates the scratch that receives the rows. */
 #include "core/backend/cuda/gemm_int.h"
 
 #include "shaders/cuda/kernels.h"
@@ -76,6 +77,32 @@ static int launch_rows(struct cuda_backend *c, const struct op_input *in,
     return cuda_launch(c, &l);
 }
 
+/* Is the input what the epilogue that was put off makes, and can input_gated make it? */
+static bool makes_gated(const struct cuda_backend *c, const struct op_input *in,
+                        const struct cargs_input *args, uint32_t n_rows) {
+    const struct cargs_apply_epilogue *pair = &c->gated.args;
+    return pair->y && pair->y == args->x && pair->n_rows == n_rows &&
+           pair->n_out == args->op.n_in && args->out16 && !args->out32 && !in->residual &&
+           !in->norm && cuda_input_gated_kernel(args->pitch).kernel;
+}
+
+/* Launches the rows that args describe, which the epilogue that was put off makes. */
+static int launch_gated(struct cuda_backend *c, const struct cargs_input *args, uint32_t n_rows) {
+    const struct cuda_input_gated k = cuda_input_gated_kernel(args->pitch);
+    const struct cargs_input_gated both = {.in = *args, .pair = c->gated.args};
+    const uint64_t values = (uint64_t)n_rows * args->op.n_in;
+    c->gated.args.y = NULL;
+    return cuda_launch(
+        c, &(struct cuda_launch){.kernel = k.kernel,
+                                 .name = "input_gated",
+                                 .args = &both,
+                                 .args_bytes = sizeof both,
+                                 .grid = {n_rows},
+                                 .threads = cuda_div_up(args->pitch, 4 * 32 * k.groups) * 32,
+                                 .read = values * 8,
+                                 .written = values * 2});
+}
+
 int cuda_input(struct cuda_backend *c, const struct op_input *in, uint32_t n_rows, uint32_t n_in,
                uint32_t kinds, float *f32) {
     const bool f16 = kinds & CUDA_IN_F16;
@@ -103,7 +130,8 @@ int cuda_input(struct cuda_backend *c, const struct op_input *in, uint32_t n_row
         .largest_bias = in->norm_bias ? cuda_weight_of(in->norm_bias)->largest : 0,
     };
     if (f16) c->in_scale = inverse;
-    const int rc = launch_rows(c, in, &args, n_rows);
+    const int rc = makes_gated(c, in, &args, n_rows) ? launch_gated(c, &args, n_rows)
+                                                     : launch_rows(c, in, &args, n_rows);
     c->ready = (struct cuda_ready){.n_launches = usual && !rc ? c->n_launches : 0,
                                    .x = args.x,
                                    .norm = args.norm,

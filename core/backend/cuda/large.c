@@ -5,6 +5,11 @@
 #include "shaders/cuda/kernels.h"
 
 enum {
+#ifdef INFERD_CUDA_STANDIN
+    LEAST_GATED_ROWS = 8,
+#else
+    LEAST_GATED_ROWS = 256, /* input_gated has a block for each row */
+#endif
     DECODED_BYTES = 128 << 20, /* of CUDA_SCRATCH_DECODED */
     PAIR_BYTES = 256 << 20,    /* most of CUDA_SCRATCH_PAIR */
     LEAST_PAIR_ROWS = 64,      /* fewer at a time are not worth cuBLASLt's launches */
@@ -98,7 +103,8 @@ static float epilogue_scale(const struct cuda_backend *c, const struct cuda_prod
     return plain && normal ? scale : 0;
 }
 
-/* Gate and up, in chunks of as many input rows as CUDA_SCRATCH_PAIR holds. */
+/* Gate and up, in chunks of as many input rows as CUDA_SCRATCH_PAIR holds. The epilogue of all rows
+ * is put off if the input of the next product may make it; no launch may follow it here. */
 static bool multiply_pair(struct cuda_backend *c, const struct cuda_product *p, int *rc) {
     uint32_t n_out = (uint32_t)p->w->base.n_out;
     uint64_t fit = c->scratch_bytes[CUDA_SCRATCH_PAIR] / ((uint64_t)2 * n_out * 4);
@@ -110,7 +116,10 @@ static bool multiply_pair(struct cuda_backend *c, const struct cuda_product *p, 
         uint32_t n = p->n_rows - at < chunk ? p->n_rows - at : chunk;
         if (!multiply_rows(c, p->w, at, n, 1, gate) || !multiply_rows(c, p->pair, at, n, 1, up))
             return false;
-        if ((*rc = cuda_epilogue(c, p, at, n, gate, up))) return true;
+        if (n == p->n_rows && n >= LEAST_GATED_ROWS && p->y_once && n_out % 4 == 0)
+            cuda_epilogue_later(c, p, gate, up);
+        else if ((*rc = cuda_epilogue(c, p, at, n, gate, up)))
+            return true;
     }
     return true;
 }

@@ -472,6 +472,7 @@ static int linear_pair(struct cuda_backend *c, const struct op_linear *a) {
     p.pair_bias = cuda_vector(a->bias[1]);
     p.act = a->act;
     p.bounds = a->bounds;
+    p.y_once = a->y_once;
     int rc = cuda_input(c, &a->in, a->n_rows, (uint32_t)p.w->base.n_in, cuda_in_of(a->w[0]), NULL);
     return rc ? rc : cuda_product(c, &p);
 }

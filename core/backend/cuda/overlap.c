@@ -31,6 +31,7 @@ static int linear_part(struct cuda_backend *c, const struct op_linear *a, uint32
     struct cuda_buf x = rows_from(a->in.x, first, a->w[0]->n_in), residual, y[BACKEND_LINEAR_MAX];
     part.n_rows = n_rows;
     part.in.x = &x.base;
+    part.y_once = false; /* the next part's sums take the place of this one's */
     if (a->in.residual) {
         residual = rows_from(a->in.residual, first, a->w[0]->n_in);
         part.in.residual = &residual.base;

@@ -30,6 +30,12 @@ void cuda_begin_deferred(struct cuda_backend *c) {
     c->deferred.begin(c, &args); /* a failure is c->failed */
 }
 
+void cuda_begin_gated(struct cuda_backend *c) {
+    const struct cargs_apply_epilogue args = c->gated.args;
+    c->gated.args.y = NULL;
+    c->gated.begin(c, &args); /* a failure is c->failed */
+}
+
 int cuda_sync(backend *be, err *e) {
     struct cuda_backend *c = cuda_of(be);
     if (c->failed.code) return cuda_failure(c, e);

@@ -188,6 +188,14 @@ struct cuda_deferred {
     int (*begin)(struct cuda_backend *c, const struct cargs_peer *args);
 };
 
+/* The epilogue of a pair that has not begun, because the next op alone reads its y: if that is a
+ * product, its input's launch makes it (input.c); anything else begins it first (cuda_enter). Its
+ * sums are in CUDA_SCRATCH_PAIR, and CUDA_SCRATCH_IN_SCALE has their scales. */
+struct cuda_put_off {
+    struct cargs_apply_epilogue args; /* y NULL: there is none */
+    int (*begin)(struct cuda_backend *c, const struct cargs_apply_epilogue *args);
+};
+
 struct cuda_backend {
     backend base;
     struct cuda_tile_plan tile_plans[CUDA_MAX_TILE_PLANS];
@@ -219,6 +227,7 @@ struct cuda_backend {
     cudaEvent_t made[CUDA_OVERLAP_PARTS], summed[CUDA_OVERLAP_PARTS];
     struct cuda_pending pending;
     struct cuda_deferred deferred;
+    struct cuda_put_off gated;
     struct cargs_peer outgoing; /* the exchange of what the next product makes; x NULL: none */
     int (*end_capture)(struct cuda_backend *c); /* peer.c's last part of a capture, or NULL */
     struct cuda_loader loader;
@@ -260,10 +269,13 @@ int cuda_sync(backend *be, err *e);
 void cuda_await_sums(struct cuda_backend *c);
 /* Begins the sum that was put off. */
 void cuda_begin_deferred(struct cuda_backend *c);
+/* Begins the epilogue that was put off. */
+void cuda_begin_gated(struct cuda_backend *c);
 
 /* To be called before calls of the CUDA runtime: the current device is a thread's own. */
 static inline void cuda_enter(struct cuda_backend *c) {
     if (c->group) cudaSetDevice(c->features.ordinal);
+    if (c->gated.args.y) cuda_begin_gated(c);
     if (c->pending.x) cuda_await_sums(c);
     if (c->deferred.args.x) cuda_begin_deferred(c);
 }

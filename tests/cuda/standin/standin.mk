@@ -49,7 +49,7 @@ $(BUILD)/$(CUDA_SIM)/msl_switch.o: tests/metal/standin/runtime/msl_switch.S
 	$(CC) -c -o $@ $<
 
 # Uses the backend's internals.
-$(BUILD)/test_cuda_format $(BUILD)/test_cuda_linear $(BUILD)/test_cuda_branch: CPPFLAGS += $(CUDASIM_FLAGS) -DINFERD_CUDA_INSIDE
+$(BUILD)/test_cuda_format $(BUILD)/test_cuda_linear $(BUILD)/test_cuda_branch $(BUILD)/test_cuda_gated: CPPFLAGS += $(CUDASIM_FLAGS) -DINFERD_CUDA_INSIDE
 
 # The stand-in's own test.
 $(BUILD)/test_cuda_standin: $(BUILD)/tests/cuda/test_standin.cu.o $(CUDASIM_O)
