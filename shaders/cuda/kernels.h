@@ -62,7 +62,7 @@ struct cuda_tile_kernel cuda_product_wgmma_kernel(int format, int shape);
 
 /* input.cu: n groups of four columns per thread; plain: no residual and no norms */
 const void *cuda_input_kernel(uint32_t n, int plain);
-/* With struct cargs_input_sum; NULL: not for that n. All blocks must run at once. */
+/* With struct cargs_input_sum; NULL: not for that n. */
 const void *cuda_input_sum_kernel(uint32_t n);
 /* With struct cargs_input_gated; NULL: not for rows of that pitch. */
 struct cuda_input_gated {

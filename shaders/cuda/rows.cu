@@ -144,15 +144,24 @@ CUDA_KERNEL(256) copy_tokens(CUDA_ARGS(struct cargs_copy_tokens) a) {
     a.ids[a.copies[i].to] = token < 0 ? 0 : token;
 }
 
-/* Grid: pair, K or V. */
+template <class V> __device__ void copy_slice(const uint8_t *from, uint8_t *to, uint64_t bytes) {
+    const uint64_t first = (uint64_t)blockIdx.z * blockDim.x + threadIdx.x;
+    for (uint64_t i = first * sizeof(V); i < bytes;
+         i += (uint64_t)gridDim.z * blockDim.x * sizeof(V))
+        *reinterpret_cast<V *>(to + i) = *reinterpret_cast<const V *>(from + i);
+}
+
+/* Grid: pair, K or V, slices of a block. */
 CUDA_KERNEL(256) kv_copy(CUDA_ARGS(struct cargs_kv_copy) a) {
     pdl_launch();
     pdl_wait();
     uint8_t *pool = static_cast<uint8_t *>(blockIdx.y ? a.v : a.k);
     const uint8_t *from = pool + (uint64_t)a.pairs[2 * blockIdx.x] * a.block_bytes;
     uint8_t *to = pool + (uint64_t)a.pairs[2 * blockIdx.x + 1] * a.block_bytes;
-    for (uint64_t i = threadIdx.x * 2; i < a.block_bytes; i += blockDim.x * 2)
-        *reinterpret_cast<uint16_t *>(to + i) = *reinterpret_cast<const uint16_t *>(from + i);
+    if (a.block_bytes % sizeof(uint4) == 0)
+        copy_slice<uint4>(from, to, a.block_bytes);
+    else
+        copy_slice<uint16_t>(from, to, a.block_bytes);
 }
 
 } // namespace

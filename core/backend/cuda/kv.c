@@ -2,11 +2,17 @@
  */
 #include "core/backend/cuda/ops_int.h"
 
+#include "core/base/min_max.h"
 #include "shaders/cuda/kernels.h"
 
 #include <string.h>
 
-enum { THREADS = 256, MAX_DIM = 1024 /* of a head, in attention_plain.cu */ };
+enum {
+    THREADS = 256,
+    MAX_DIM = 1024,         /* of a head, in attention_plain.cu */
+    SLICE_BYTES = 8 * 1024, /* of a block that is copied, for each block of threads */
+    MOST_SLICES = 64
+};
 
 bool cuda_kv_fits(const struct backend_kv *kv) {
     uint64_t bytes;
@@ -35,11 +41,12 @@ int cuda_kv_copy(backend *be, const struct op_kv_copy *a) {
         args.n_pairs = n;
         const uint32_t n_pools = kv->v ? 2 : 1;
         uint64_t bytes = n_pools * n * args.block_bytes;
+        const uint32_t slices = min_u32(cuda_div_up(args.block_bytes, SLICE_BYTES), MOST_SLICES);
         int rc = cuda_launch(cuda_of(be), &(struct cuda_launch){.kernel = cuda_kv_copy_kernel(),
                                                                 .name = "kv_copy",
                                                                 .args = &args,
                                                                 .args_bytes = sizeof args,
-                                                                .grid = {n, n_pools},
+                                                                .grid = {n, n_pools, slices},
                                                                 .threads = THREADS,
                                                                 .read = bytes,
                                                                 .written = bytes});
