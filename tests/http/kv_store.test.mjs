@@ -26,6 +26,7 @@ import {
   random,
   randomPrompt,
   serving,
+  sleep,
   until,
 } from "./server.mjs";
 
@@ -51,6 +52,14 @@ async function ask(server, prompt, { key, ...more } = {}) {
 }
 
 const metric = async (server, name) => (await metrics(server)).get(`inferd_kv_${name}`);
+// The queue of the store is bounded, and a slow disk fills it: waits until nothing more is written.
+async function settle(server) {
+  for (let last = -1, same = 0; same < 2; await sleep(40)) {
+    const written = await metric(server, "store_written_segments_total");
+    same = written === last ? same + 1 : 0;
+    last = written;
+  }
+}
 const whole = (n) => 16 * Math.floor((n - 1) / 16); // tokens of whole blocks, the last token left to compute
 
 test("a chat goes on after a restart where it was", async () => {
@@ -126,7 +135,10 @@ test("a small KV cache loses nothing: what it evicts comes back", async () => {
     const rng = random(4);
     const prompts = Array.from({ length: 8 }, () => randomPrompt(rng, 300));
     const cold = [];
-    for (const p of prompts) cold.push(await ask(server, p));
+    for (const p of prompts) {
+      cold.push(await ask(server, p));
+      await settle(server);
+    }
     assert.ok(cold.every((c) => c.cached === 0));
     let found = 0;
     for (let round = 0; round < 3; round++)
@@ -134,6 +146,7 @@ test("a small KV cache loses nothing: what it evicts comes back", async () => {
         const { answer, cached } = await ask(server, p);
         assert.deepEqual(answer, cold[i].answer);
         found += cached;
+        await settle(server);
       }
     // The pool holds a third of the prompts; what found no place in the queue of the store is computed again.
     assert.ok(found > 8 * whole(300), `${found} tokens found`);
