@@ -286,7 +286,7 @@ enum { CUDA_MAX_PEERS = 8, CUDA_PEER_THREADS = 256 };
 struct cargs_peer {
     const float *x; /* (n) of this rank */
     /* peer_sum: (n), may be x. peer_gather: (n_rows, n_cols), of rank r the columns from r * share
-     * on; NULL: nobody wants them. */
+     * on; NULL: they are not needed. */
     float *out;
     const uint32_t *stop;        /* not 0: give up. The host's memory */
     float *to[CUDA_MAX_PEERS];   /* (n) each: where each rank has x */

@@ -29,10 +29,8 @@ CUDA_KERNEL(256) sum_parts(CUDA_ARGS(struct cargs_sum_parts) a) {
     }
     if (first >= a.n) return;
     float4 sum = *reinterpret_cast<const float4 *>(a.parts + first);
-    for (uint32_t p = 1; p < a.n_parts; p++) {
-        float4 v = *reinterpret_cast<const float4 *>(a.parts + p * a.n + first);
-        sum.x += v.x, sum.y += v.y, sum.z += v.z, sum.w += v.w;
-    }
+    for (uint32_t p = 1; p < a.n_parts; p++)
+        sum = add_values(sum, *reinterpret_cast<const float4 *>(a.parts + p * a.n + first));
     *reinterpret_cast<float4 *>(a.out + first) = sum;
 }
 
@@ -66,7 +64,7 @@ template <class V> __device__ V own_at(const struct cargs_peer &a, uint32_t i) {
 template <class V> __device__ void send_own(const struct cargs_peer &a, uint32_t stride) {
     const uint32_t each = sizeof(V) / sizeof(float);
     for (uint32_t i = (blockIdx.x * blockDim.x + threadIdx.x) * each; i < a.n; i += stride)
-        send_values(a.to, a.n_ranks, a.rank, i, own_at<V>(a, i));
+        send_values(a, i, own_at<V>(a, i));
 }
 
 template <class V> CUDA_KERNEL(CUDA_PEER_THREADS) peer_sum(CUDA_ARGS(struct cargs_peer) a) {
@@ -85,8 +83,8 @@ template <class V> CUDA_KERNEL(CUDA_PEER_THREADS) peer_sum(CUDA_ARGS(struct carg
 template <class V>
 __device__ void place_value(const struct cargs_peer &a, uint32_t rank, uint32_t i, V v) {
     const uint32_t begin = rank * a.share;
-    const uint32_t width = begin < a.n_cols ? min(a.share, a.n_cols - begin) : 0;
-    if (!a.out || !width) return;
+    const uint32_t width = min(a.share, a.n_cols - begin);
+    if (!a.out) return;
     const uint32_t row = (a.first + i) / width, col = (a.first + i) % width;
     if (row < a.n_rows) *reinterpret_cast<V *>(a.out + (uint64_t)row * a.n_cols + begin + col) = v;
 }

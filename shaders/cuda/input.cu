@@ -165,7 +165,7 @@ __device__ __forceinline__ void sum_ranks(const cargs_peer &a, uint64_t first, c
     for (int i = 0; i < n; i++) {
         if (p[i].col >= p[i].n_in) continue;
         v[i] = own_values(a, blockIdx.x, load4(a.x + first, p[i]));
-        if (!a.sent) send_values(a.to, a.n_ranks, a.rank, (uint32_t)(first + p[i].col), v[i]);
+        if (!a.sent) send_values(a, (uint32_t)(first + p[i].col), v[i]);
     }
 #pragma unroll
     for (int i = 0; i < n; i++) {
@@ -282,8 +282,8 @@ __device__ __forceinline__ void gate_row(const cargs_apply_epilogue &a, float4 v
     }
 }
 
-/* Most threads of input_gated: so many that two blocks of it have registers, except with 16 groups
- * of columns. */
+/* The largest block of input_gated. Two blocks fit into a multiprocessor's registers, except with
+ * 16 groups of columns. */
 template <int n> constexpr int gated_threads = n == 8 ? 448 : 512;
 
 /* scales may be in_scale: a block reads its row's before the barrier of block_facts, after which

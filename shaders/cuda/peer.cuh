@@ -39,11 +39,10 @@ __device__ __forceinline__ bool is_empty(float4 v) {
 
 /* Sends V, one value or four, to the others' places, from value i on. */
 template <class V>
-__device__ __forceinline__ void send_values(float *const to[CUDA_MAX_PEERS], uint32_t n_ranks,
-                                            uint32_t rank, uint32_t i, V v) {
+__device__ __forceinline__ void send_values(const cargs_peer &a, uint32_t i, V v) {
     v = not_empty(v);
-    for (uint32_t r = 0; r < n_ranks; r++)
-        if (r != rank) peer_store(reinterpret_cast<V *>(to[r] + i), v);
+    for (uint32_t r = 0; r < a.n_ranks; r++)
+        if (r != a.rank) peer_store(reinterpret_cast<V *>(a.to[r] + i), v);
 }
 
 __device__ __forceinline__ float empty_of(float) {

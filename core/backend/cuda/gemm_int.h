@@ -69,6 +69,14 @@ bool cuda_sums_slots(const struct cuda_backend *c, const struct cuda_weight *w, 
 int cuda_linear_rows(struct cuda_backend *c, const struct op_linear *a);
 int cuda_linear_scratch(struct cuda_backend *c, const struct backend_config *config, err *e);
 
+/* The exchange of all that p makes, if it is the one that comes next (peer.c), or NULL. */
+static inline struct cargs_peer *cuda_announced(struct cuda_backend *c,
+                                                const struct cuda_product *p) {
+    struct cargs_peer *next = &c->outgoing;
+    const bool same = next->x && next->x == p->y && next->n == p->n_rows * p->w->base.n_out;
+    return same ? next : NULL;
+}
+
 /* ---- epilogue.c: what follows the sums of a product ---- */
 
 struct cargs_epilogue cuda_epilogue_args(const struct cuda_product *p);
@@ -162,7 +170,7 @@ void cuda_tune_weight(struct cuda_backend *c, const struct cuda_weight *w);
 /* Milliseconds of a call of run(c, of), which enqueues launches, when several follow each other;
  * negative: one returned false, or the device failed. */
 float cuda_time_runs(struct cuda_backend *c, bool (*run)(struct cuda_backend *, void *), void *of);
-/* Of so many matrices in turns, of so many bytes each, none stays in the L2. */
+/* How many matrices of that size must be read in turn so that none is still in the L2. */
 uint32_t cuda_cold_copies(uint64_t bytes);
 
 #endif

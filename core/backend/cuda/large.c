@@ -91,6 +91,11 @@ static bool multiply_rows(struct cuda_backend *c, const struct cuda_weight *w, u
     return true;
 }
 
+/* Does the epilogue of one product only multiply by the input's and the weights' scales? */
+static bool has_only_scales(const struct cuda_product *p) {
+    return !p->bias && p->softcap == 0 && (p->y_scale == 0 || p->y_scale == 1);
+}
+
 /* The factor that turns sums into results if the epilogue does nothing else, so that cuBLASLt can
  * apply it. 0: cuda_epilogue is needed. Sums of products of f16 are 0 or between 2^-48 and 2^48:
  * times the input's scale, or both scales, they stay normal numbers, so the bits are those of
@@ -98,9 +103,8 @@ static bool multiply_rows(struct cuda_backend *c, const struct cuda_weight *w, u
 static float epilogue_scale(const struct cuda_backend *c, const struct cuda_product *p) {
     const float least = 0x1p-70f, most = 0x1p70f;
     float scale = c->in_scale * p->w->scale;
-    bool plain = !p->bias && p->softcap == 0 && (p->y_scale == 0 || p->y_scale == 1);
     bool normal = c->in_scale >= least && c->in_scale <= most && scale >= least && scale <= most;
-    return plain && normal ? scale : 0;
+    return has_only_scales(p) && normal ? scale : 0;
 }
 
 /* Gate and up, in chunks of as many input rows as CUDA_SCRATCH_PAIR holds. The epilogue of all rows
@@ -126,11 +130,9 @@ static bool multiply_pair(struct cuda_backend *c, const struct cuda_product *p, 
 
 /* Does the exchange that comes next (peer.c) multiply the sums by their scales? */
 static bool leaves_scales(struct cuda_backend *c, const struct cuda_product *p) {
-    struct cargs_peer *out = &c->outgoing;
+    struct cargs_peer *out = cuda_announced(c, p);
     const uint32_t n_out = (uint32_t)p->w->base.n_out;
-    if (!out->x || out->x != p->y || out->n != (uint64_t)p->n_rows * n_out || n_out % 4 != 0 ||
-        p->bias || p->softcap != 0 || (p->y_scale != 0 && p->y_scale != 1))
-        return false;
+    if (!out || n_out % 4 != 0 || !has_only_scales(p)) return false;
     out->row_scale = cuda_scratch(c, CUDA_SCRATCH_IN_SCALE);
     out->scale = p->w->scale;
     out->n_cols = n_out;

@@ -267,11 +267,8 @@ static bool waits_for_sums(const struct cuda_backend *c, const struct batch *b) 
 /* The kernel sends its results to the other ranks, if they are announced. What overlaps the kernels
  * before it might do so before these have emptied the places. */
 static void send_results(struct cuda_backend *c, const struct batch *b, struct cargs_product *a) {
-    struct cargs_peer *out = &c->outgoing;
-    const struct cuda_product *p = b->p;
-    if (!out->x || out->x != p->y || (uint64_t)p->n_rows * p->w->base.n_out != out->n || b->n > 1 ||
-        p->pair || p->tiles || b->overlaps_previous)
-        return;
+    struct cargs_peer *out = cuda_announced(c, b->p);
+    if (!out || b->n > 1 || b->p->pair || b->p->tiles || b->overlaps_previous) return;
     for (uint32_t r = 0, n = 0; r < out->n_ranks; r++)
         if (r != out->rank) a->send[n++] = out->to[r];
     out->sent = 1;

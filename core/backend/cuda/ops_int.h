@@ -34,9 +34,9 @@ int cuda_peer_sum(struct cuda_backend *c, float *x, uint64_t n);
 /* As op_all_gather. 0 or ERR_DEVICE. */
 int cuda_peer_gather(struct cuda_backend *c, const float *x, float *out, uint32_t n_rows,
                      uint32_t n_cols);
-/* Before the product that makes x (n), whose sum comes next: its kernel may send x (c->outgoing).
- * false: there is no such exchange. */
-bool cuda_peer_announce(struct cuda_backend *c, float *x, uint64_t n);
+/* Before the product that makes x (n), whose sum comes next: its kernel may send x (c->outgoing),
+ * if there is such an exchange. */
+void cuda_peer_announce(struct cuda_backend *c, float *x, uint64_t n);
 /* Puts off the sum x (n) = the ranks' x added (c->deferred). false: it has too many values. */
 bool cuda_peer_defer(struct cuda_backend *c, float *x, uint64_t n);
 

@@ -2,7 +2,7 @@
  * into the others' memory and adds up what it gets, in the order of the ranks
  * (shaders/cuda/comm.cu): in one kernel, or beside a product, which needs the multiprocessors, by
  * the copy engines. Owns a rank's places for the others' values and what is mapped of other
- * processes'. GPUs that do not reach each other, and large gathers, have NCCL (comm.c).
+ * processes'. GPUs that do not reach each other have NCCL (comm.c).
  *
  * Ranks of one process address each other's memory once peer access is on; ranks that are processes
  * of one machine map it by CUDA's handles. All ranks use it or none does. */
@@ -218,10 +218,8 @@ static int launch_sum(struct cuda_backend *c, const struct cargs_peer *a) {
     return launch_exchange(c, a, cuda_peer_sum_kernel(fours), "peer_sum", fours);
 }
 
-bool cuda_peer_announce(struct cuda_backend *c, float *x, uint64_t n) {
-    if (!cuda_peer_takes(c) || n > c->peer->at.n_slots) return false;
-    c->outgoing = exchange_of(c, x, x, n);
-    return true;
+void cuda_peer_announce(struct cuda_backend *c, float *x, uint64_t n) {
+    if (cuda_peer_takes(c) && n <= c->peer->at.n_slots) c->outgoing = exchange_of(c, x, x, n);
 }
 
 bool cuda_peer_defer(struct cuda_backend *c, float *x, uint64_t n) {
@@ -232,7 +230,7 @@ bool cuda_peer_defer(struct cuda_backend *c, float *x, uint64_t n) {
     return true;
 }
 
-/* A graph's second exchange, if it had none: of values that nobody reads. */
+/* Adds a second exchange to a graph that has only one; its values are not read. */
 static int end_capture(struct cuda_backend *c) {
     struct cuda_peer *p = c->peer;
     if (p->capture != c->n_captures || p->n_in_graph != 1) return 0;
