@@ -192,6 +192,9 @@ __device__ __forceinline__ void make_row(const cargs_input &a, const cargs_peer 
         if (a.residual_norm) residual_norm[i] = load4(a.residual_norm, p[i]);
     }
     pdl_wait();
+    /* Of a sum's rows x is there long before it: read at once, if there are registers. */
+    const bool early = sum && n == 1;
+    float4 x = early ? load4(a.x + first, p[0]) : float4{};
     if (sum) {
         sum_ranks<n>(peer, first, p, v);
     } else if (a.residual) {
@@ -202,7 +205,7 @@ __device__ __forceinline__ void make_row(const cargs_input &a, const cargs_peer 
     if (a.residual_norm) inverse = inverse_rms(block_facts({squares<n>(v), 0u}, shared[0]).sum, a);
 #pragma unroll
     for (int i = 0; i < n; i++) {
-        const float4 x = load4(a.x + first, p[i]);
+        if (!early) x = load4(a.x + first, p[i]);
         const float4 r = a.residual_norm ? norm4(v[i], inverse, residual_norm[i]) : v[i];
         v[i] = a.residual ? fma4(a.op.residual_scale, r, x) : x;
     }
