@@ -299,17 +299,23 @@ struct cargs_peer {
     uint32_t first, n_rows, n_cols, share;
 };
 ARGS_SIZE(struct cargs_peer, 200);
-/* Beside products: peer_mark, peer_wait, peer_add. */
+/* Beside products: peer_meet, peer_add. */
 struct cargs_peer_beside {
     const float *x; /* (n) of this rank, n a multiple of four */
     float *out;     /* (n) sums, may be x */
     const uint32_t *stop;
+    /* Not NULL: x, (n_rows, n_cols), is to be multiplied by row_scale (n_rows), then by scale. */
+    const float *row_scale;
+    float *to_scales[CUDA_MAX_PEERS];    /* where each rank has these: row_scale, then scale */
+    const float *scales[CUDA_MAX_PEERS]; /* where this rank has each one's */
+    float scale;
+    uint32_t n_rows, n_cols, padding;
     uint32_t *to[CUDA_MAX_PEERS];        /* this rank's mark, where each rank has it */
     uint32_t *from[CUDA_MAX_PEERS];      /* each rank's mark, where this rank has it */
     const float *values[CUDA_MAX_PEERS]; /* (n) of each rank, in this one's memory */
     uint32_t n, rank, n_ranks, mark;
 };
-ARGS_SIZE(struct cargs_peer_beside, 232);
+ARGS_SIZE(struct cargs_peer_beside, 384);
 
 #endif
 #endif

@@ -131,14 +131,18 @@ struct cargs_input {
     float scale, inverse; /* out16: the scale common to all rows; 0: each row has its own */
     uint32_t centred;
     float largest_bias; /* magnitude */
+    /* Not NULL: the residual is first multiplied by these (n_rows), then by the weight's scale. May
+     * be scales. */
+    const float *residual_scales;
+    float residual_weight_scale, padding;
 };
-ARGS_SIZE(struct cargs_input, 96);
+ARGS_SIZE(struct cargs_input, 112);
 /* input_sum: the residual is first summed over the ranks. */
 struct cargs_input_sum {
     struct cargs_input in;
     struct cargs_peer peer; /* of peer_sum; x and out are the residual */
 };
-ARGS_SIZE(struct cargs_input_sum, 296);
+ARGS_SIZE(struct cargs_input_sum, 312);
 
 /* epilogue.cuh: from a product's sums to its results. */
 struct cargs_epilogue {
@@ -164,7 +168,7 @@ struct cargs_input_gated {
     struct cargs_input in;            /* x and out32 are unused, residual, norms and bias NULL */
     struct cargs_apply_epilogue pair; /* n_out: in.op.n_in, a multiple of 4; no splits */
 };
-ARGS_SIZE(struct cargs_input_gated, 184);
+ARGS_SIZE(struct cargs_input_gated, 200);
 
 /* lt_probe.cu: lt_fill. Random f16. */
 struct cargs_lt_fill {

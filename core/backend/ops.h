@@ -126,7 +126,8 @@ struct op_linear {
     struct backend_bounds bounds;
     float y_scale, softcap; /* 0: none */
     backend_buf *y[BACKEND_LINEAR_MAX];
-    /* The next op alone reads y[0], as its in.x without a residual: a device may leave it out. */
+    /* The next op alone reads y[0], if it does so as its in.x without a residual, or as the
+     * residual: a device may then leave y[0] out. */
     bool y_once;
 };
 

@@ -38,7 +38,8 @@ int model_product_enqueue(model *m, const struct model_product *p, uint32_t n_ro
 }
 
 int model_product_sum(model *m, const struct model_product *p, uint32_t n_rows) {
-    const struct op_linear op = product_op(p, n_rows);
+    struct op_linear op = product_op(p, n_rows);
+    op.y_once = true; /* it is pending until the next op, if that adds it */
     return backend_linear_sum(m->be, &op, m->bufs.work);
 }
 

@@ -104,19 +104,32 @@ template <class V> CUDA_KERNEL(CUDA_PEER_THREADS) peer_gather(CUDA_ARGS(struct c
 }
 
 /* ---- beside products, which should have the multiprocessors: the values are copied by the copy
- * engines, then these kernels tell the others, wait for theirs, and add. One thread for each rank
- */
+ * engines, then these kernels tell the others, wait for theirs, and add ---- */
 
-CUDA_KERNEL(CUDA_MAX_PEERS) peer_mark(CUDA_ARGS(struct cargs_peer_beside) a) {
+/* One block. Of the waiting each rank has a thread. */
+CUDA_KERNEL(CUDA_PEER_THREADS) peer_meet(CUDA_ARGS(struct cargs_peer_beside) a) {
+    const uint32_t r = threadIdx.x;
     pdl_wait();
-    if (threadIdx.x < a.n_ranks && threadIdx.x != a.rank) mark_set(a.to[threadIdx.x], a.mark);
+    for (uint32_t i = r; a.row_scale && i <= a.n_rows; i += CUDA_PEER_THREADS) {
+        const float v = i < a.n_rows ? a.row_scale[i] : a.scale;
+        for (uint32_t k = 0; k < a.n_ranks; k++)
+            a.to_scales[k][i] = v;
+    }
+    __syncthreads();
+    if (r >= a.n_ranks || r == a.rank) return;
+    mark_set(a.to[r], a.mark);
+    for (uint32_t tries = 1; !mark_is(a.from[r], a.mark); tries++)
+        if (tries % LOOK_EVERY == 0 && host_load(a.stop)) return;
 }
 
-CUDA_KERNEL(CUDA_MAX_PEERS) peer_wait(CUDA_ARGS(struct cargs_peer_beside) a) {
-    pdl_wait();
-    if (threadIdx.x >= a.n_ranks || threadIdx.x == a.rank) return;
-    for (uint32_t tries = 1; !mark_is(a.from[threadIdx.x], a.mark); tries++)
-        if (tries % LOOK_EVERY == 0 && host_load(a.stop)) return;
+/* Four values of a rank, scaled as epilogue_sum does. */
+__device__ __forceinline__ float4 beside_values(const cargs_peer_beside &a, uint32_t rank,
+                                                uint64_t i) {
+    float4 v = beside_load((rank == a.rank ? a.x : a.values[rank]) + i);
+    if (!a.row_scale) return v;
+    const float row = __ldcg(a.scales[rank] + i / a.n_cols);
+    const float scale = __ldcg(a.scales[rank] + a.n_rows);
+    return make_float4(v.x * row * scale, v.y * row * scale, v.z * row * scale, v.w * row * scale);
 }
 
 CUDA_KERNEL(CUDA_PEER_THREADS) peer_add(CUDA_ARGS(struct cargs_peer_beside) a) {
@@ -125,7 +138,7 @@ CUDA_KERNEL(CUDA_PEER_THREADS) peer_add(CUDA_ARGS(struct cargs_peer_beside) a) {
     if (i >= a.n) return;
     float4 sum;
     for (uint32_t r = 0; r < a.n_ranks; r++) {
-        const float4 v = beside_load((r == a.rank ? a.x : a.values[r]) + i);
+        const float4 v = beside_values(a, r, i);
         sum = r ? add_values(sum, v) : v;
     }
     *reinterpret_cast<float4 *>(a.out + i) = sum;
@@ -133,12 +146,8 @@ CUDA_KERNEL(CUDA_PEER_THREADS) peer_add(CUDA_ARGS(struct cargs_peer_beside) a) {
 
 } // namespace
 
-const void *cuda_peer_mark_kernel(void) {
-    return (const void *)peer_mark;
-}
-
-const void *cuda_peer_wait_kernel(void) {
-    return (const void *)peer_wait;
+const void *cuda_peer_meet_kernel(void) {
+    return (const void *)peer_meet;
 }
 
 const void *cuda_peer_add_kernel(void) {

@@ -72,6 +72,10 @@ __device__ __forceinline__ float4 mul4(float4 a, float4 b) {
                        __fmul_rn(a.w, b.w));
 }
 
+__device__ __forceinline__ float4 scale4(float4 v, float k) {
+    return mul4(v, make_float4(k, k, k, k));
+}
+
 __device__ __forceinline__ float sum4(float4 v) {
     return __fadd_rn(__fadd_rn(v.x, v.y), __fadd_rn(v.z, v.w));
 }
@@ -201,6 +205,12 @@ __device__ __forceinline__ void make_row(const cargs_input &a, const cargs_peer 
 #pragma unroll
         for (int i = 0; i < n; i++)
             v[i] = load4(a.residual + first, p[i]);
+        if (a.residual_scales) { /* read before the barrier after which scales are written */
+            const float row = a.residual_scales[blockIdx.x];
+#pragma unroll
+            for (int i = 0; i < n; i++)
+                v[i] = scale4(scale4(v[i], row), a.residual_weight_scale);
+        }
     }
     if (a.residual_norm) inverse = inverse_rms(block_facts({squares<n>(v), 0u}, shared[0]).sum, a);
 #pragma unroll

@@ -26,8 +26,7 @@ const void *cuda_sum_parts_kernel(void);
 const void *cuda_join_parts_kernel(void);
 const void *cuda_peer_sum_kernel(int fours); /* four values at once, aligned to 16 bytes */
 const void *cuda_peer_gather_kernel(int fours);
-const void *cuda_peer_mark_kernel(void);
-const void *cuda_peer_wait_kernel(void);
+const void *cuda_peer_meet_kernel(void);
 const void *cuda_peer_add_kernel(void);
 
 /* epilogue.cu */

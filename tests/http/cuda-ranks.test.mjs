@@ -4,6 +4,9 @@
 // Stages whose ranks are the GPUs of a process: the bytes of one stage.
 import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
+import { mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import { test } from "node:test";
 import { promisify } from "node:util";
 import { isGone, mpirun, pidsOf, skip } from "./mpi.mjs";
@@ -104,6 +107,45 @@ test("a server of two processes: steps from graphs, samples, a cached prefix", {
     await Promise.all(servers.map((server) => server.stop()));
   }
 });
+
+// A long prompt's products in two parts beside their exchanges, with cuBLASLt's stand-in: sums that are exchanged
+// without their scales (no tiny products: the llama is 128 wide), FFNs whose hidden layer is not written. Short parts
+// have other kernels.
+const wide = "--layers 2 --hidden 128 --heads 4 --kv-heads 2 --ffn 256 --vocab 400 --sigma 0.1 --out".split(" ");
+for (const [name, make] of [
+  ["qwen35-tied", (file) => run(binary, ["quantize", golden("qwen35-tied"), file, "--type", "F16"])],
+  ["wide-llama", (file) => run("scripts/random-model", [...wide, file])],
+])
+  test(`${name} in F16, long prompts: the bytes of threads without cuBLASLt`, { skip }, async () => {
+    const folder = mkdtempSync(join(tmpdir(), "inferd-ranks-"));
+    const file = join(folder, `${name}.gguf`);
+    await make(file);
+    const flags = [...ranks(2), ...small, "--max-batch-tokens", "256"];
+    const servers = await Promise.all([
+      startServer(flags, [{ file, name }]),
+      startServer(flags, [{ file, name }], ["env", "CUDASIM_LT=1", ...mpirun(2)]),
+    ]);
+    try {
+      for (const length of [18, 60, 150, 203]) {
+        const prompt = Array.from({ length }, (_, i) => ((i * 37 + length) % 250) + 5);
+        const body = { model: name, prompt, max_tokens: 2, temperature: 0, logprobs: 3, ignore_eos: true };
+        const [want, got] = await Promise.all(
+          servers.map(async (server) => {
+            const response = await post(server, "/v1/completions", body);
+            assert.equal(response.status, 200, await response.clone().text());
+            return (await response.json()).choices;
+          }),
+        );
+        assert.deepEqual(got, want, `${length} tokens`);
+      }
+      const counts = await metrics(servers[1]);
+      for (const kernel of ["cublaslt", "peer_meet", "peer_add", "input_gated"])
+        assert.ok(counts.get(`inferd_kernel_dispatches_total{backend="cuda",kernel="${kernel}"}`) > 0, kernel);
+    } finally {
+      await Promise.all(servers.map((server) => server.stop()));
+      rmSync(folder, { recursive: true, force: true });
+    }
+  });
 
 const serve = (n, flags = []) => startServer([...ranks(n), ...small, ...flags], models, mpirun(n));
 

@@ -1,8 +1,8 @@
-/* test_cuda_gated.c - an FFN's hidden layer that is not written (c->gated, input_gated): many rows'
- * products of gate and up, then of down, with op_linear's y_once have the bits that they have
- * without. If the backend is linked in (CUDA=standin), a stand-in for lt.c, by a kernel of ours,
- * lets large.c run; the rounded rows and scales are compared themselves, of any sums; and what
- * begins an epilogue that was put off, or drops it. */
+/* test_cuda_gated.c - epilogues that the next product's input makes (c->put_off): many rows'
+ * products with op_linear's y_once have the bits that they have without, those of gate and up, then
+ * of down (input_gated), and those whose sums lack their scales when they are a residual. If the
+ * backend is linked in (CUDA=standin), the rounded rows and scales are compared themselves, of any
+ * sums; and what begins an epilogue that was put off, or drops it. */
 #include "tests/support/device_main.h"
 #include "tests/support/matrix.h"
 
@@ -16,53 +16,6 @@ static err e;
 
 enum { MOST_ROWS = 140, FFN_ROWS = 67 };
 
-/* ---- in the place of lt.c ---- */
-
-static const float *ones; /* (MOST_ROWS), on the device; NULL: no products */
-
-int cuda_lt_open(struct cuda_backend *c, err *unused) {
-    (void)unused;
-    c->lt = (struct cuda_lt *)(void *)&ones; /* never read */
-    return 0;
-}
-
-void cuda_lt_close(struct cuda_backend *c) {
-    c->lt = NULL;
-}
-
-void cuda_lt_prepare(struct cuda_backend *c, uint32_t n_out, uint32_t n_in) {
-    (void)c, (void)n_out, (void)n_in;
-}
-
-/* cuBLASLt itself does not begin what was put off, so nothing may be. */
-bool cuda_lt_product(struct cuda_backend *c, const struct cuda_lt_product *p) {
-    const struct cuda_tile_kernel k = cuda_product_tile_kernel(CUDA_FORMAT_F16, CUDA_TILE_SMALL);
-    const struct cargs_product_tile a = {.w = p->w,
-                                         .x = p->x,
-                                         .in_scale = ones,
-                                         .y = p->y,
-                                         .epilogue = {.scale = p->scale, .y_scale = 1},
-                                         .tile_row_bytes =
-                                             (uint64_t)CUDA_TILE_ROWS * cuda_pitch(p->n_in) * 2,
-                                         .n_rows = p->n_rows,
-                                         .n_out = p->n_out,
-                                         .n_tiles = cuda_div_up(p->n_out, CUDA_TILE_ROWS),
-                                         .pitch = cuda_pitch(p->n_in),
-                                         .split_cols = cuda_split_cols(p->n_in),
-                                         .n_stages = 3};
-    CHECK(!c->gated.args.y);
-    if (!ones || p->y_pitch != p->n_out) return false;
-    return !cuda_launch(c, &(struct cuda_launch){
-                               .kernel = k.kernel,
-                               .name = "cublaslt",
-                               .args = &a,
-                               .args_bytes = sizeof a,
-                               .grid = {cuda_div_up(p->n_rows, (uint32_t)k.inputs),
-                                        cuda_div_up(p->n_out, (uint32_t)k.rows)},
-                               .threads = (uint32_t)k.threads,
-                               .shared = a.n_stages * (uint32_t)k.stage_bytes,
-                           });
-}
 #else
 /* More rows than any that are measured at load: always by cuBLASLt, if it is there. */
 enum { MOST_ROWS = 700, FFN_ROWS = 601 };
@@ -180,11 +133,6 @@ static void bits_are_those_of_a_written_layer(void) {
     backend *be = open_cuda(MOST_FF);
     be_rng.state = 101;
 #ifdef INFERD_CUDA_STANDIN
-    float *all = be_new(MOST_ROWS, sizeof *all);
-    for (uint32_t i = 0; i < MOST_ROWS; i++)
-        all[i] = 1;
-    backend_buf *one = be_f32(be, all, MOST_ROWS);
-    ones = cuda_at(one);
     cuda_of(be)->force.path = CUDA_PATH_LARGE;
 #endif
     for (int i = 0; i < N_FFNS; i++)
@@ -196,10 +144,104 @@ static void bits_are_those_of_a_written_layer(void) {
     check_ffn(be, &parts, 70);
     parts.n_gated = 0;
     check_ffn(be, &parts, 135);
-    ones = NULL;
-    backend_buf_free(one);
-    free(all);
 #endif
+    backend_close(be);
+}
+
+/* ---- a residual without its scales ---- */
+
+enum { N_RESIDUAL = 268, N_NEXT = 72 };
+
+struct residual {
+    backend_weight *w, *norm, *post_norm, *next; /* next: of the product that adds it */
+    backend_buf *x, *to;                         /* to: what it is added to */
+    uint32_t n_rows;
+};
+
+/* A product, then one that adds its result; between: another op in between. out: the next one's
+ * results, then the sum's rows. */
+static void run_residual(backend *be, const struct residual *r, bool y_once, bool between,
+                         const float *to, float *out) {
+    const uint64_t n = (uint64_t)r->n_rows * N_RESIDUAL, n_next = (uint64_t)r->n_rows * N_NEXT;
+    backend_buf *y = be_f32(be, NULL, n), *x = be_f32(be, to, n), *next = be_f32(be, NULL, n_next),
+                *normed = be_f32(be, NULL, n);
+    CHECK(backend_linear(be, &(struct op_linear){.in.x = r->x,
+                                                 .n_rows = r->n_rows,
+                                                 .n_weights = 1,
+                                                 .w = {r->w},
+                                                 .y = {y},
+                                                 .y_once = y_once}) == 0);
+    struct op_input in = {.x = x,
+                          .residual = y,
+                          .residual_norm = r->post_norm,
+                          .residual_scale = 0.5f,
+                          .norm = r->norm,
+                          .eps = 1e-5f};
+    if (between)
+        CHECK(backend_norm(be, &(struct op_norm){.in = {.x = x, .norm = r->norm, .eps = 1e-5f},
+                                                 .n_rows = r->n_rows,
+                                                 .out = normed}) == 0);
+    CHECK(backend_linear(be, &(struct op_linear){.in = in,
+                                                 .n_rows = r->n_rows,
+                                                 .n_weights = 1,
+                                                 .w = {r->next},
+                                                 .y = {next}}) == 0);
+    be_get(be, next, out, n_next);
+    be_get(be, x, out + n_next, n);
+    backend_buf_free(y);
+    backend_buf_free(x);
+    backend_buf_free(next);
+    backend_buf_free(normed);
+}
+
+static void check_residual(backend *be, int type, int next_type, uint32_t n_in, bool post_norm) {
+    const uint32_t n_rows = FFN_ROWS;
+    const uint64_t n = (uint64_t)n_rows * N_RESIDUAL, n_out = n + (uint64_t)n_rows * N_NEXT;
+    float *to = be_new(n, sizeof *to), *values = be_new((uint64_t)n_rows * n_in, sizeof *values);
+    float *want = be_new(n_out, sizeof *want), *got = be_new(n_out, sizeof *got);
+    be_fill(values, (uint64_t)n_rows * n_in, 300); /* rows whose scales differ */
+    for (uint32_t row = 0; row < n_rows; row++)
+        for (uint32_t i = 0; i < n_in; i++)
+            values[(uint64_t)row * n_in + i] *= ldexpf(1, (int)(row % 9) - 4);
+    values[n_in + 7] = INFINITY, values[2 * n_in + 8] = NAN;
+    be_fill(to, n, 3);
+    const struct residual r = {.w = random_weight(be, type, N_RESIDUAL, n_in),
+                               .norm = random_weight(be, QTYPE_F32, 1, N_RESIDUAL),
+                               .post_norm =
+                                   post_norm ? random_weight(be, QTYPE_F32, 1, N_RESIDUAL) : NULL,
+                               .next = random_weight(be, next_type, N_NEXT, N_RESIDUAL),
+                               .x = be_f32(be, values, (uint64_t)n_rows * n_in),
+                               .n_rows = n_rows};
+    run_residual(be, &r, false, false, to, want);
+    for (int between = 0; between < 2; between++) {
+        const uint64_t before = be_dispatches(be, "epilogue");
+        run_residual(be, &r, true, between, to, got);
+        const uint64_t n_epilogues = be_dispatches(be, "epilogue") - before;
+        CHECK_MSG(memcmp(got, want, n_out * sizeof *got) == 0, "%u columns, between %d: other bits",
+                  n_in, between);
+#ifdef INFERD_CUDA_STANDIN
+        CHECK_MSG(n_epilogues == (uint64_t)between, "%u epilogues", (unsigned)n_epilogues);
+#else
+        CHECK(n_epilogues <= (uint64_t)between);
+#endif
+    }
+    backend_buf_free(r.x);
+    backend_weight_free(r.w);
+    backend_weight_free(r.norm);
+    if (post_norm) backend_weight_free(r.post_norm);
+    backend_weight_free(r.next);
+    free(to), free(values), free(want), free(got);
+}
+
+static void residuals_without_scales(void) {
+    backend *be = open_cuda(MOST_FF);
+    be_rng.state = 104;
+#ifdef INFERD_CUDA_STANDIN
+    cuda_of(be)->force.path = CUDA_PATH_LARGE;
+#endif
+    check_residual(be, QTYPE_F16, QTYPE_F16, 300, false);
+    check_residual(be, QTYPE_BF16, QTYPE_F16, 1100, true);
+    check_residual(be, QTYPE_F16, QTYPE_F32, 261, false);
     backend_close(be);
 }
 
@@ -315,7 +357,7 @@ static void check_rows(backend *be, struct sums *s) {
     CHECK(!is_unwritten(be, s));
     prepare(be, s);
     cuda_epilogue_later(c, &s->p, s->gate, s->up);
-    CHECK(read_y(be, s, CUDA_IN_F16) == 0 && !c->gated.args.y && c->in_scale == 0);
+    CHECK(read_y(be, s, CUDA_IN_F16) == 0 && !c->put_off.args.y && c->in_scale == 0);
     get_rows(be, s, got);
     CHECK_MSG(memcmp(got, want, bytes) == 0, "%u columns, activation %d: other bits", n,
               (int)s->p.act);
@@ -363,7 +405,7 @@ static void others_find_it_written(void) {
         if (i == 3) /* other rows */
             CHECK(cuda_input(c, &(struct op_input){.x = c->scratch[CUDA_SCRATCH_PAIR]}, SUM_ROWS, N,
                              CUDA_IN_F16, NULL) == 0);
-        CHECK(!c->gated.args.y == (i < 4));
+        CHECK(!c->put_off.args.y == (i < 4));
         be_get(be, s.y, got, SUM_ROWS * N);
         CHECK_MSG(memcmp(got, want, sizeof got) == 0, "way %d: other bits", i);
     }
@@ -375,7 +417,7 @@ static void others_find_it_written(void) {
             backend_graph_discard(be);
         else
             CHECK(backend_capture_end(be, &e) == 0);
-        CHECK(!c->gated.args.y && is_unwritten(be, &s));
+        CHECK(!c->put_off.args.y && is_unwritten(be, &s));
         if (dropped) continue;
         CHECK(backend_graph_launch(be, &e) == 0);
         be_get(be, s.y, got, SUM_ROWS * N);
@@ -389,6 +431,7 @@ static void others_find_it_written(void) {
 
 static void run(void) {
     RUN(bits_are_those_of_a_written_layer);
+    RUN(residuals_without_scales);
 #ifdef INFERD_CUDA_STANDIN
     RUN(rows_and_scales);
     RUN(others_find_it_written);
@@ -396,6 +439,7 @@ static void run(void) {
 }
 
 int main(int argc, char **argv) {
+    setenv("CUDASIM_LT", "1", 1);
     setenv("CUDASIM_LATE", "1", 1); /* the stand-in runs work only when it is waited for */
     return device_main(argc, argv, "cuda", run);
 }

@@ -42,7 +42,7 @@ static struct cargs_apply_epilogue args_of(const struct cuda_backend *c,
     return (struct cargs_apply_epilogue){
         .sums = sums,
         .pair_sums = pair_sums,
-        .in_scale = cuda_scratch(c, CUDA_SCRATCH_IN_SCALE),
+        .in_scale = cuda_in_scales(c),
         .y = p->y,
         .epilogue = cuda_epilogue_args(p),
         .n_rows = p->n_rows,
@@ -61,7 +61,7 @@ int cuda_epilogue(struct cuda_backend *c, const struct cuda_product *p, uint32_t
 
 void cuda_epilogue_later(struct cuda_backend *c, const struct cuda_product *p, const float *sums,
                          const float *pair_sums) {
-    c->gated = (struct cuda_put_off){args_of(c, p, sums, pair_sums), launch_epilogue};
+    c->put_off = (struct cuda_put_off){args_of(c, p, sums, pair_sums), launch_epilogue};
 }
 
 int cuda_epilogue_splits(struct cuda_backend *c, const struct cuda_product *p,

@@ -22,12 +22,18 @@ static inline enum cuda_in cuda_in_of(const backend_weight *w) {
     return cuda_weight_of(w)->format == CUDA_FORMAT_F32 ? CUDA_IN_F32 : CUDA_IN_F16;
 }
 
+/* The scales of the input's rows: those of a part lie behind those of the parts before it. */
+static inline float *cuda_in_scales(const struct cuda_backend *c) {
+    return (float *)cuda_scratch(c, CUDA_SCRATCH_IN_SCALE) + c->part.first;
+}
+
 /* op_input: adds the pending residual to x, then norms. kinds: of enum cuda_in. CUDA_IN_F16: leaves
  * the rounded rows in CUDA_SCRATCH_IN16 (row-major, pitch cuda_pitch(n_in) values, zeros after
  * n_in) and their scales in CUDA_SCRATCH_IN_SCALE (rows with a norm share one: in_scale).
  * CUDA_IN_F32: leaves (n_rows, n_in) in CUDA_SCRATCH_IN32, or in f32 if that is not NULL. Rows that
- * are there already (cuda_backend.ready) are not made again. If x is what an epilogue that was put
- * off makes (cuda_backend.gated), the launch makes it, and x is not written. */
+ * are there already (cuda_backend.ready) are not made again. If x or
+ * its residual is what an epilogue that was put off makes (cuda_backend.put_off), the launch makes
+ * it, and it is not written. */
 int cuda_input(struct cuda_backend *c, const struct op_input *in, uint32_t n_rows, uint32_t n_in,
                uint32_t kinds, float *f32);
 
@@ -84,8 +90,9 @@ struct cargs_epilogue cuda_epilogue_args(const struct cuda_product *p);
  * n_out) f32 as mma leaves them; sums may be the memory of these rows of y. */
 int cuda_epilogue(struct cuda_backend *c, const struct cuda_product *p, uint32_t first,
                   uint32_t n_rows, const float *sums, const float *pair_sums);
-/* Puts the epilogue of all rows of a pair off: the next cuda_input may make it (c->gated). n_out
- * is a multiple of 4. */
+/* Puts the epilogue of all rows off: the next cuda_input may make it (c->put_off). Of a pair, or,
+ * if pair_sums is NULL, one that only multiplies by scales the sums that y has. n_out is a multiple
+ * of 4. */
 void cuda_epilogue_later(struct cuda_backend *c, const struct cuda_product *p, const float *sums,
                          const float *pair_sums);
 /* The same as cuda_epilogue, of partial sums (n_splits, p->n_rows, n_out), which are added in
@@ -135,13 +142,17 @@ int cuda_wgmma_launch(struct cuda_backend *c, const struct cuda_product *p,
 
 int cuda_lt_open(struct cuda_backend *c, err *e); /* 0 without the library too: lt stays NULL */
 void cuda_lt_close(struct cuda_backend *c);
-/* Chooses algorithms for weights of this shape; not while a step runs or is captured. */
-void cuda_lt_prepare(struct cuda_backend *c, uint32_t n_out, uint32_t n_in);
+/* Chooses algorithms for weights of this shape, with `pairs` also for two of them in one launch;
+ * not while a step runs or is captured. */
+void cuda_lt_prepare(struct cuda_backend *c, uint32_t n_out, uint32_t n_in, bool pairs);
 /* y (n_rows, n_out) f32 = x (n_rows, pitch) w (n_out, pitch)^T, f16, in the order of sums of
  * format.h, times scale, a power of two. */
 struct cuda_lt_product {
     const void *w, *x;
     float *y;
+    /* Not NULL: also y2 = x w2^T, of the same shape, in the same launch; they lie after w and y. */
+    const void *w2;
+    float *y2;
     uint32_t n_rows, n_out, n_in;
     uint32_t y_pitch; /* floats from row to row of y */
     float scale;
@@ -155,6 +166,8 @@ bool cuda_lt_product(struct cuda_backend *c, const struct cuda_lt_product *p);
  * cuBLASLt and cuda_epilogue. false: not for this product (the caller takes another path);
  * otherwise *rc is 0 or ERR_DEVICE. */
 bool cuda_large_product(struct cuda_backend *c, const struct cuda_product *p, int *rc);
+/* Two products of one input and shape in one launch, if that is faster. false: nothing is done. */
+bool cuda_large_two(struct cuda_backend *c, const struct cuda_product p[2]);
 /* Lets lt.c choose its algorithms for w, which is not F32 and has no experts. */
 void cuda_large_prepare(struct cuda_backend *c, const struct cuda_weight *w);
 /* CUDA_SCRATCH_DECODED, _LT and _PAIR. */

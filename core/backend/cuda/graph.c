@@ -107,7 +107,7 @@ void cuda_graph_discard(backend *be) {
     if (c->capturing) {
         cudaGraph_t graph = NULL;
         c->deferred.args.x = c->outgoing.x = NULL;
-        c->gated.args.y = NULL;
+        c->put_off.args.y = NULL;
         c->capturing = false;
         cudaStreamEndCapture(c->stream, &graph);
         if (graph) cudaGraphDestroy(graph);

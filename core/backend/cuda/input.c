@@ -77,21 +77,36 @@ static int launch_rows(struct cuda_backend *c, const struct op_input *in,
     return cuda_launch(c, &l);
 }
 
+/* Does y, of what was put off, have these rows? */
+static bool is_put_off(const struct cuda_backend *c, const float *y, uint32_t n_rows,
+                       uint32_t n_in) {
+    const struct cargs_apply_epilogue *late = &c->put_off.args;
+    return late->y && late->y == y && late->n_rows == n_rows && late->n_out == n_in;
+}
+
+/* Takes the scales of the residual, if they were put off. Otherwise the launch begins what was. */
+static void take_scales(struct cuda_backend *c, uint32_t n_rows, struct cargs_input *args) {
+    const struct cargs_apply_epilogue *late = &c->put_off.args;
+    if (!is_put_off(c, args->residual, n_rows, args->op.n_in) || late->pair_sums) return;
+    args->residual_scales = late->in_scale;
+    args->residual_weight_scale = late->epilogue.scale;
+    c->put_off.args.y = NULL;
+}
+
 /* Is the input what the epilogue that was put off makes, and can input_gated make it? */
 static bool makes_gated(const struct cuda_backend *c, const struct op_input *in,
                         const struct cargs_input *args, uint32_t n_rows) {
-    const struct cargs_apply_epilogue *pair = &c->gated.args;
-    return pair->y && pair->y == args->x && pair->n_rows == n_rows &&
-           pair->n_out == args->op.n_in && args->out16 && !args->out32 && !in->residual &&
-           !in->norm && cuda_input_gated_kernel(args->pitch).kernel;
+    return is_put_off(c, args->x, n_rows, args->op.n_in) && c->put_off.args.pair_sums &&
+           args->out16 && !args->out32 && !in->residual && !in->norm &&
+           cuda_input_gated_kernel(args->pitch).kernel;
 }
 
 /* Launches the rows that args describe, which the epilogue that was put off makes. */
 static int launch_gated(struct cuda_backend *c, const struct cargs_input *args, uint32_t n_rows) {
     const struct cuda_input_gated k = cuda_input_gated_kernel(args->pitch);
-    const struct cargs_input_gated both = {.in = *args, .pair = c->gated.args};
+    const struct cargs_input_gated both = {.in = *args, .pair = c->put_off.args};
     const uint64_t values = (uint64_t)n_rows * args->op.n_in;
-    c->gated.args.y = NULL;
+    c->put_off.args.y = NULL;
     return cuda_launch(
         c, &(struct cuda_launch){.kernel = k.kernel,
                                  .name = "input_gated",
@@ -111,7 +126,7 @@ int cuda_input(struct cuda_backend *c, const struct op_input *in, uint32_t n_row
     const uint32_t pitch = cuda_pitch(n_in);
     float inverse = f16 ? common_inverse_scale(in, n_in) : 0;
     if (!f32 && kinds & CUDA_IN_F32) f32 = cuda_scratch(c, CUDA_SCRATCH_IN32);
-    const struct cargs_input args = {
+    struct cargs_input args = {
         .x = cuda_at(in->x),
         .residual = cuda_at(in->residual),
         .residual_norm = cuda_vector(in->residual_norm),
@@ -119,7 +134,7 @@ int cuda_input(struct cuda_backend *c, const struct op_input *in, uint32_t n_row
         .bias = cuda_vector(in->norm_bias),
         .out16 = f16 ? cuda_scratch(c, CUDA_SCRATCH_IN16) : NULL,
         .out32 = f32,
-        .scales = cuda_scratch(c, CUDA_SCRATCH_IN_SCALE),
+        .scales = cuda_in_scales(c),
         .op = {.n_in = n_in,
                .residual_scale = in->residual_scale != 0 ? in->residual_scale : 1,
                .eps = in->eps},
@@ -130,6 +145,7 @@ int cuda_input(struct cuda_backend *c, const struct op_input *in, uint32_t n_row
         .largest_bias = in->norm_bias ? cuda_weight_of(in->norm_bias)->largest : 0,
     };
     if (f16) c->in_scale = inverse;
+    take_scales(c, n_rows, &args);
     const int rc = makes_gated(c, in, &args, n_rows) ? launch_gated(c, &args, n_rows)
                                                      : launch_rows(c, in, &args, n_rows);
     c->ready = (struct cuda_ready){.n_launches = usual && !rc ? c->n_launches : 0,

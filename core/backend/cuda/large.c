@@ -37,8 +37,9 @@ static uint32_t chunk_rows(const struct cuda_backend *c, const struct cuda_weigh
 void cuda_large_prepare(struct cuda_backend *c, const struct cuda_weight *w) {
     uint32_t n_out = (uint32_t)w->base.n_out, n_in = (uint32_t)w->base.n_in;
     uint32_t chunk = chunk_rows(c, w);
-    if (chunk) cuda_lt_prepare(c, chunk, n_in);
-    if (chunk && n_out % chunk) cuda_lt_prepare(c, n_out % chunk, n_in);
+    const bool pairs = !cuda_tile_bytes(w->format);
+    if (chunk) cuda_lt_prepare(c, chunk, n_in, pairs);
+    if (chunk && n_out % chunk) cuda_lt_prepare(c, n_out % chunk, n_in, pairs);
 }
 
 /* Decodes rows at .. at + n - 1 of a quantized matrix to f16 in CUDA_SCRATCH_DECODED; at is a
@@ -66,29 +67,45 @@ static int decode_rows(struct cuda_backend *c, const struct cuda_weight *w, uint
 }
 
 /* y (n_rows, n_out) = the sums of input rows first .. first + n_rows - 1, times scale. */
+static struct cuda_lt_product lt_product(struct cuda_backend *c, const struct cuda_weight *w,
+                                         uint32_t first, uint32_t n_rows, float scale, float *y) {
+    const uint32_t n_out = (uint32_t)w->base.n_out, n_in = (uint32_t)w->base.n_in;
+    const uint16_t *x = cuda_scratch(c, CUDA_SCRATCH_IN16);
+    return (struct cuda_lt_product){.w = w->product,
+                                    .x = x + (uint64_t)first * cuda_pitch(n_in),
+                                    .y = y,
+                                    .n_rows = n_rows,
+                                    .n_out = n_out,
+                                    .n_in = n_in,
+                                    .y_pitch = n_out,
+                                    .scale = scale};
+}
+
 static bool multiply_rows(struct cuda_backend *c, const struct cuda_weight *w, uint32_t first,
                           uint32_t n_rows, float scale, float *y) {
-    uint32_t n_in = (uint32_t)w->base.n_in, n_out = (uint32_t)w->base.n_out;
-    uint32_t pitch = cuda_pitch(n_in), chunk = chunk_rows(c, w);
+    const uint32_t n_out = (uint32_t)w->base.n_out, chunk = chunk_rows(c, w);
+    const uint64_t pitch = cuda_pitch((uint32_t)w->base.n_in);
+    const bool decodes = cuda_tile_bytes(w->format);
+    struct cuda_lt_product lt = lt_product(c, w, first, n_rows, scale, y);
     for (uint32_t at = 0; at < n_out; at += chunk) {
-        uint32_t n = n_out - at < chunk ? n_out - at : chunk;
-        const uint16_t *rows = (const uint16_t *)w->product + (uint64_t)at * pitch;
-        if (cuda_tile_bytes(w->format)) {
-            if (decode_rows(c, w, at, n)) return false;
-            rows = cuda_scratch(c, CUDA_SCRATCH_DECODED);
-        }
-        const struct cuda_lt_product lt = {
-            .w = rows,
-            .x = (const uint16_t *)cuda_scratch(c, CUDA_SCRATCH_IN16) + (uint64_t)first * pitch,
-            .y = y + at,
-            .n_rows = n_rows,
-            .n_out = n,
-            .n_in = n_in,
-            .y_pitch = n_out,
-            .scale = scale};
+        lt.n_out = n_out - at < chunk ? n_out - at : chunk;
+        lt.y = y + at;
+        if (decodes && decode_rows(c, w, at, lt.n_out)) return false;
+        lt.w = decodes ? cuda_scratch(c, CUDA_SCRATCH_DECODED)
+                       : (const void *)((const uint16_t *)w->product + at * pitch);
         if (!cuda_lt_product(c, &lt)) return false;
     }
     return true;
+}
+
+/* The same of two matrices of one shape: in one launch, if that is faster. */
+static bool multiply_two(struct cuda_backend *c, const struct cuda_weight *const w[2],
+                         uint32_t first, uint32_t n_rows, float scale, float *const y[2]) {
+    struct cuda_lt_product both = lt_product(c, w[0], first, n_rows, scale, y[0]);
+    both.w2 = w[1]->product, both.y2 = y[1];
+    if (!cuda_tile_bytes(w[0]->format) && cuda_lt_product(c, &both)) return true;
+    return multiply_rows(c, w[0], first, n_rows, scale, y[0]) &&
+           multiply_rows(c, w[1], first, n_rows, scale, y[1]);
 }
 
 /* Does the epilogue of one product only multiply by the input's and the weights' scales? */
@@ -110,22 +127,32 @@ static float epilogue_scale(const struct cuda_backend *c, const struct cuda_prod
 /* Gate and up, in chunks of as many input rows as CUDA_SCRATCH_PAIR holds. The epilogue of all rows
  * is put off if the input of the next product may make it; no launch may follow it here. */
 static bool multiply_pair(struct cuda_backend *c, const struct cuda_product *p, int *rc) {
-    uint32_t n_out = (uint32_t)p->w->base.n_out;
-    uint64_t fit = c->scratch_bytes[CUDA_SCRATCH_PAIR] / ((uint64_t)2 * n_out * 4);
+    const uint32_t n_out = (uint32_t)p->w->base.n_out, all = c->part.of ? c->part.of : p->n_rows;
+    const uint64_t fit = c->scratch_bytes[CUDA_SCRATCH_PAIR] / ((uint64_t)2 * n_out * 4);
+    const bool later = p->y_once && all >= LEAST_GATED_ROWS && all <= fit && n_out % 4 == 0;
     if (fit < LEAST_PAIR_ROWS && fit < p->n_rows) return false;
-    uint32_t n_chunks = cuda_div_up(p->n_rows, fit < p->n_rows ? (uint32_t)fit : p->n_rows);
-    uint32_t chunk = cuda_div_up(p->n_rows, n_chunks);
-    float *gate = cuda_scratch(c, CUDA_SCRATCH_PAIR), *up = gate + (uint64_t)chunk * n_out;
+    const uint32_t n_chunks = cuda_div_up(p->n_rows, fit < p->n_rows ? (uint32_t)fit : p->n_rows);
+    const uint32_t chunk = cuda_div_up(p->n_rows, n_chunks);
+    /* Sums lie in the order of the weights in memory, as cuda_lt_product wants it. */
+    const uint32_t up = (uintptr_t)p->w->product < (uintptr_t)p->pair->product;
+    float *y[2] = {cuda_scratch(c, CUDA_SCRATCH_PAIR), NULL};
+    if (later) y[0] += (uint64_t)c->part.first * n_out;
+    y[1] = y[0] + (uint64_t)(later ? all : chunk) * n_out;
+    const struct cuda_weight *const w[2] = {up ? p->w : p->pair, up ? p->pair : p->w};
     for (uint32_t at = 0; at < p->n_rows; at += chunk) {
-        uint32_t n = p->n_rows - at < chunk ? p->n_rows - at : chunk;
-        if (!multiply_rows(c, p->w, at, n, 1, gate) || !multiply_rows(c, p->pair, at, n, 1, up))
-            return false;
-        if (n == p->n_rows && n >= LEAST_GATED_ROWS && p->y_once && n_out % 4 == 0)
-            cuda_epilogue_later(c, p, gate, up);
-        else if ((*rc = cuda_epilogue(c, p, at, n, gate, up)))
+        const uint32_t n = p->n_rows - at < chunk ? p->n_rows - at : chunk;
+        if (!multiply_two(c, w, at, n, 1, y)) return false;
+        if (later)
+            cuda_epilogue_later(c, p, y[!up], y[up]);
+        else if ((*rc = cuda_epilogue(c, p, at, n, y[!up], y[up])))
             return true;
     }
     return true;
+}
+
+/* May the scales be left to the next op? */
+static bool scales_later(const struct cuda_product *p) {
+    return p->y_once && has_only_scales(p) && p->w->base.n_out % 4 == 0;
 }
 
 /* Does the exchange that comes next (peer.c) multiply the sums by their scales? */
@@ -133,10 +160,22 @@ static bool leaves_scales(struct cuda_backend *c, const struct cuda_product *p) 
     struct cargs_peer *out = cuda_announced(c, p);
     const uint32_t n_out = (uint32_t)p->w->base.n_out;
     if (!out || n_out % 4 != 0 || !has_only_scales(p)) return false;
-    out->row_scale = cuda_scratch(c, CUDA_SCRATCH_IN_SCALE);
+    out->row_scale = cuda_in_scales(c);
     out->scale = p->w->scale;
     out->n_cols = n_out;
     return true;
+}
+
+bool cuda_large_two(struct cuda_backend *c, const struct cuda_product p[2]) {
+    const struct cuda_weight *const w[2] = {p[0].w, p[1].w};
+    const float scale = epilogue_scale(c, &p[0]);
+    float *const y[2] = {p[0].y, p[1].y};
+    if (c->failed.code || !c->lt || w[0]->format != CUDA_FORMAT_F16 ||
+        w[1]->format != CUDA_FORMAT_F16 || w[0]->base.n_out != w[1]->base.n_out || scale == 0 ||
+        scale != epilogue_scale(c, &p[1]) || p->tiles || p[0].pair || p[1].pair ||
+        cuda_tile_is_best(c, p))
+        return false;
+    return multiply_two(c, w, 0, p->n_rows, scale, y);
 }
 
 bool cuda_large_product(struct cuda_backend *c, const struct cuda_product *p, int *rc) {
@@ -147,6 +186,10 @@ bool cuda_large_product(struct cuda_backend *c, const struct cuda_product *p, in
     if (p->pair) return multiply_pair(c, p, rc);
     float scale = epilogue_scale(c, p);
     if (!multiply_rows(c, p->w, 0, p->n_rows, scale != 0 ? scale : 1, p->y)) return false;
-    if (scale == 0 && !leaves_scales(c, p)) *rc = cuda_epilogue(c, p, 0, p->n_rows, p->y, NULL);
+    if (scale != 0 || leaves_scales(c, p)) return true;
+    if (scales_later(p))
+        cuda_epilogue_later(c, p, p->y, NULL);
+    else
+        *rc = cuda_epilogue(c, p, 0, p->n_rows, p->y, NULL);
     return true;
 }

@@ -30,7 +30,7 @@ static uint32_t fill_product_args(struct cuda_backend *c, const struct batch *b,
     const struct cuda_product *p = b->p;
     uint32_t n_tiles = 0;
     *a = (struct cargs_product){
-        .x_scale = cuda_scratch(c, CUDA_SCRATCH_IN_SCALE),
+        .x_scale = cuda_in_scales(c),
         .tiles = p->tiles,
         .list = p->list,
         .expert_bytes = p->w->expert_bytes,
@@ -268,7 +268,8 @@ static bool waits_for_sums(const struct cuda_backend *c, const struct batch *b) 
  * before it might do so before these have emptied the places. */
 static void send_results(struct cuda_backend *c, const struct batch *b, struct cargs_product *a) {
     struct cargs_peer *out = cuda_announced(c, b->p);
-    if (!out || b->n > 1 || b->p->pair || b->p->tiles || b->overlaps_previous) return;
+    if (!out || !out->n_ranks || b->n > 1 || b->p->pair || b->p->tiles || b->overlaps_previous)
+        return;
     for (uint32_t r = 0, n = 0; r < out->n_ranks; r++)
         if (r != out->rank) a->send[n++] = out->to[r];
     out->sent = 1;
@@ -413,10 +414,15 @@ static int multiply_batch(struct cuda_backend *c, const struct batch *b) {
     }
     if (!path && (branches = find_branches(c, b))) return multiply_branches(c, b, branches);
     if (!path) done = multiply_small(c, b, &rc);
-    for (uint32_t i = 0; i < b->n && !rc; i++)
-        if (!(done >> i & 1))
-            rc = path == CUDA_PATH_TILE ? cuda_tile_product(c, &b->p[i])
-                                        : multiply_large(c, &b->p[i]);
+    for (uint32_t i = 0; i < b->n && !rc; i++) {
+        if (done >> i & 1) continue;
+        if (path == CUDA_PATH_TILE)
+            rc = cuda_tile_product(c, &b->p[i]);
+        else if (i + 1 < b->n && !(done >> (i + 1) & 1) && cuda_large_two(c, &b->p[i]))
+            i++;
+        else
+            rc = multiply_large(c, &b->p[i]);
+    }
     return rc;
 }
 
@@ -436,7 +442,8 @@ static struct cuda_product product_of(const struct op_linear *a, uint32_t i) {
                                  .y_scale = a->y_scale,
                                  .softcap = a->softcap,
                                  .n_rows = a->n_rows,
-                                 .y = cuda_at(a->y[i])};
+                                 .y = cuda_at(a->y[i]),
+                                 .y_once = a->y_once && a->n_weights == 1};
 }
 
 /* Gate and up of different formats: a product each, then the activation. One result goes to y, the

@@ -6,7 +6,7 @@
  * operations that all kernels of this backend compute (format.h). Among these the fastest wins. */
 #include "core/backend/cuda/gemm_int.h"
 
-#if !defined(INFERD_CUDA_STANDIN) && defined(__has_include)
+#ifdef __has_include
 #if __has_include(<cublasLt.h>)
 #define HAVE_CUBLASLT
 #endif
@@ -27,9 +27,10 @@ enum {
     N_BUCKETS = 8,
     MIN_OUT = 256, /* smaller products are not worth a plan */
     MIN_IN = 256,
-    CANDIDATES = 12, /* that the library is asked for at once */
-    LISTS = 3,       /* of them for a product of few rows */
-    WIDE_OUT = 4096, /* outputs of a matrix whose algorithms narrower ones try, too */
+    CANDIDATES = 12,       /* that the library is asked for at once */
+    LISTS = 3,             /* of them for a product of few rows */
+    MOST_PAIRED = 1 << 22, /* results of each of a pair: more fill the device alone */
+    WIDE_OUT = 4096,       /* outputs of a matrix whose algorithms narrower ones try, too */
     PROBE_WARPS = 256,
     PROBE_THREADS = 128
 };
@@ -55,8 +56,10 @@ enum {
 /* How products with weights of one shape are computed. */
 struct lt_plan {
     uint32_t n_out, n_in;
-    bool usable[N_BUCKETS];
-    cublasLtMatmulAlgo_t algo[N_BUCKETS][2]; /* of a K split, of the last one */
+    bool with_pairs;
+    /* Of one product, and of a pair in one launch. */
+    bool usable[2][N_BUCKETS];
+    cublasLtMatmulAlgo_t algo[2][N_BUCKETS][2]; /* of a K split, of the last one */
 };
 
 struct cuda_lt {
@@ -138,12 +141,16 @@ int cuda_lt_open(struct cuda_backend *c, err *e) {
 
 /* ---- products ---- */
 
+/* apart: elements from the matrix to that of a second product; n: products. */
 static void set_layout(struct cuda_lt *lt, cublasLtMatrixLayout_t layout, uint32_t type,
-                       uint64_t rows, uint64_t cols, int64_t pitch) {
+                       uint64_t rows, uint64_t cols, int64_t pitch, int32_t n, int64_t apart) {
     lt->cublasLtMatrixLayoutSetAttribute(layout, CUBLASLT_MATRIX_LAYOUT_TYPE, &type, sizeof type);
     lt->cublasLtMatrixLayoutSetAttribute(layout, CUBLASLT_MATRIX_LAYOUT_ROWS, &rows, sizeof rows);
     lt->cublasLtMatrixLayoutSetAttribute(layout, CUBLASLT_MATRIX_LAYOUT_COLS, &cols, sizeof cols);
     lt->cublasLtMatrixLayoutSetAttribute(layout, CUBLASLT_MATRIX_LAYOUT_LD, &pitch, sizeof pitch);
+    lt->cublasLtMatrixLayoutSetAttribute(layout, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &n, sizeof n);
+    lt->cublasLtMatrixLayoutSetAttribute(layout, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET,
+                                         &apart, sizeof apart);
 }
 
 /* Columns of the K split that begins at column first. */
@@ -153,10 +160,12 @@ static uint32_t split_cols(uint32_t n_in, uint32_t first) {
 }
 
 static void set_layouts(struct cuda_lt *lt, const struct cuda_lt_product *p, uint32_t cols) {
-    uint32_t pitch = cuda_pitch(p->n_in);
-    set_layout(lt, lt->w, CUDA_R_16F, cols, p->n_out, pitch);
-    set_layout(lt, lt->x, CUDA_R_16F, cols, p->n_rows, pitch);
-    set_layout(lt, lt->y, CUDA_R_32F, p->n_out, p->n_rows, p->y_pitch);
+    const uint32_t pitch = cuda_pitch(p->n_in);
+    const int32_t n = p->w2 ? 2 : 1;
+    const int64_t w = n > 1 ? (const uint16_t *)p->w2 - (const uint16_t *)p->w : 0;
+    set_layout(lt, lt->w, CUDA_R_16F, cols, p->n_out, pitch, n, w);
+    set_layout(lt, lt->x, CUDA_R_16F, cols, p->n_rows, pitch, n, 0);
+    set_layout(lt, lt->y, CUDA_R_32F, p->n_out, p->n_rows, p->y_pitch, n, n > 1 ? p->y2 - p->y : 0);
 }
 
 /* Bytes of the workspace: few rows have the part of a branch wherever they run, so that the
@@ -205,13 +214,17 @@ static struct lt_plan *find_plan(struct cuda_lt *lt, uint32_t n_out, uint32_t n_
 bool cuda_lt_product(struct cuda_backend *c, const struct cuda_lt_product *p) {
     if (!c->lt || c->failed.code) return false;
     const struct lt_plan *plan = find_plan(c->lt, p->n_out, p->n_in);
-    int bucket = find_bucket(p->n_rows);
-    if (!plan || !plan->usable[bucket] || !lt_multiply(c, p, plan->algo[bucket])) return false;
-    uint64_t inputs = (uint64_t)p->n_rows * p->n_in * 2, weights = (uint64_t)p->n_out * p->n_in * 2;
+    const int bucket = find_bucket(p->n_rows), n = p->w2 ? 2 : 1;
+    if (!plan || !plan->usable[n - 1][bucket]) return false;
+    if (n > 1 && ((uintptr_t)p->w2 < (uintptr_t)p->w || (uintptr_t)p->y2 < (uintptr_t)p->y))
+        return false; /* not what was measured */
+    if (!lt_multiply(c, p, plan->algo[n - 1][bucket])) return false;
+    const uint64_t inputs = (uint64_t)p->n_rows * p->n_in * 2,
+                   weights = (uint64_t)n * p->n_out * p->n_in * 2;
     cuda_count(c, &(struct cuda_launch){.kernel = (const void *)cuda_lt_product,
                                         .name = "cublaslt",
                                         .read = inputs + weights,
-                                        .written = (uint64_t)p->n_rows * p->n_out * 4});
+                                        .written = (uint64_t)n * p->n_rows * p->n_out * 4});
     return true;
 }
 
@@ -224,6 +237,7 @@ struct trial {
     uint32_t n_w, next_w;             /* matrices, which the timed runs take in turns */
     void *w, *x, *y, *wrong;          /* wrong: u32, number of results that differ */
     const cublasLtMatmulAlgo_t *algo; /* (2) that is timed */
+    float best;                       /* ms of the algorithm that was chosen */
 };
 
 static void trial_free(struct cuda_backend *c, struct trial *t) {
@@ -238,10 +252,11 @@ static bool trial_new(struct cuda_backend *c, const struct lt_plan *plan, uint32
                       struct trial *t) {
     uint64_t pitch = cuda_pitch(plan->n_in);
     uint64_t out = (plan->n_out + CUDA_TILE_ROWS - 1) / CUDA_TILE_ROWS * CUDA_TILE_ROWS;
+    const uint32_t n = plan->with_pairs ? 2 : 1;
     *t = (struct trial){.w_bytes = out * pitch * 2,
                         .x_bytes = most_rows * pitch * 2,
-                        .y_bytes = (uint64_t)most_rows * plan->n_out * 4};
-    t->n_w = cuda_cold_copies(t->w_bytes);
+                        .y_bytes = (uint64_t)n * most_rows * plan->n_out * 4};
+    t->n_w = (cuda_cold_copies(t->w_bytes) + n - 1) / n * n;
     t->product = (struct cuda_lt_product){
         .n_out = plan->n_out, .n_in = plan->n_in, .y_pitch = plan->n_out, .scale = 1};
     err e = {0};
@@ -256,31 +271,36 @@ static bool trial_new(struct cuda_backend *c, const struct lt_plan *plan, uint32
     return true;
 }
 
-/* Are n_rows rows of results, sampled at random places, bit-identical to the reference sequence of
- * operations, scaled? */
+/* Counts results of w and x, at y, that differ from the reference sequence of operations, scaled.
+ */
+static bool probe(struct cuda_backend *c, const struct trial *t, const struct cuda_lt_product *p,
+                  const void *w, const float *y) {
+    const struct cargs_lt_probe args = {.w = w,
+                                        .x = p->x,
+                                        .y = y,
+                                        .wrong = t->wrong,
+                                        .n_rows = p->n_rows,
+                                        .n_out = p->n_out,
+                                        .pitch = cuda_pitch(p->n_in),
+                                        .split_cols = cuda_split_cols(p->n_in),
+                                        .scale = p->scale};
+    return !cuda_launch(c, &(struct cuda_launch){.kernel = cuda_lt_probe_kernel(),
+                                                 .name = "lt_probe",
+                                                 .args = &args,
+                                                 .args_bytes = sizeof args,
+                                                 .grid = {PROBE_WARPS * 32 / PROBE_THREADS},
+                                                 .threads = PROBE_THREADS});
+}
+
+/* Are n_rows rows of results, sampled at random places, bit-identical to the reference? */
 static bool has_reference_sums(struct cuda_backend *c, const struct trial *t, uint32_t n_rows,
                                float scale, const cublasLtMatmulAlgo_t algo[2]) {
     struct cuda_lt_product p = t->product;
-    p.n_rows = n_rows, p.scale = scale;
-    if (cudaMemsetAsync(t->y, 0xff, (uint64_t)n_rows * p.n_out * 4, c->stream) ||
-        cudaMemsetAsync(t->wrong, 0, sizeof(uint32_t), c->stream) || !lt_multiply(c, &p, algo))
-        return false;
-    const struct cargs_lt_probe args = {.w = p.w,
-                                        .x = p.x,
-                                        .y = p.y,
-                                        .wrong = t->wrong,
-                                        .n_rows = n_rows,
-                                        .n_out = p.n_out,
-                                        .pitch = cuda_pitch(p.n_in),
-                                        .split_cols = cuda_split_cols(p.n_in),
-                                        .scale = scale};
     uint32_t wrong = 1;
-    if (cuda_launch(c, &(struct cuda_launch){.kernel = cuda_lt_probe_kernel(),
-                                             .name = "lt_probe",
-                                             .args = &args,
-                                             .args_bytes = sizeof args,
-                                             .grid = {PROBE_WARPS * 32 / PROBE_THREADS},
-                                             .threads = PROBE_THREADS}) ||
+    p.n_rows = n_rows, p.scale = scale;
+    if (cudaMemsetAsync(t->y, 0xff, t->y_bytes, c->stream) ||
+        cudaMemsetAsync(t->wrong, 0, sizeof(uint32_t), c->stream) || !lt_multiply(c, &p, algo) ||
+        !probe(c, t, &p, p.w, p.y) || (p.w2 && !probe(c, t, &p, p.w2, p.y2)) ||
         cudaMemcpyAsync(&wrong, t->wrong, sizeof wrong, cudaMemcpyDeviceToHost, c->stream) ||
         cudaStreamSynchronize(c->stream))
         return false;
@@ -291,7 +311,8 @@ static bool run_trial(struct cuda_backend *c, void *of) {
     struct trial *t = of;
     struct cuda_lt_product p = t->product;
     p.w = (const uint8_t *)t->w + t->next_w * t->w_bytes;
-    t->next_w = (t->next_w + 1) % t->n_w;
+    if (p.w2) p.w2 = (const uint8_t *)p.w + t->w_bytes;
+    t->next_w = (t->next_w + (p.w2 ? 2 : 1)) % t->n_w;
     return lt_multiply(c, &p, t->algo);
 }
 
@@ -358,9 +379,10 @@ static bool choose_algorithm(struct cuda_backend *c, struct trial *t,
         }
         any = true, best = ms, algo[0] = both[0], algo[1] = both[1];
     }
+    t->best = best;
     if (any)
-        log_debug("cuda: cuBLASLt: %u x %u, %u rows: %.1f us", t->product.n_out, n_in, n_rows,
-                  (double)best * 1e3);
+        log_debug("cuda: cuBLASLt: %s%u x %u, %u rows: %.1f us", t->product.w2 ? "2 x " : "",
+                  t->product.n_out, n_in, n_rows, (double)best * 1e3);
     if (refused)
         log_info("cuda: cuBLASLt: %u x %u, %u rows: %d of %d algorithms add in "
                  "another order and stay unused",
@@ -368,21 +390,37 @@ static bool choose_algorithm(struct cuda_backend *c, struct trial *t,
     return any;
 }
 
-void cuda_lt_prepare(struct cuda_backend *c, uint32_t n_out, uint32_t n_in) {
+/* Chooses what multiplies a pair of such matrices in one launch, if that is faster. single: ms of
+ * one product. */
+static bool choose_pair(struct cuda_backend *c, struct trial *t, float single,
+                        cublasLtMatmulAlgo_t algo[2]) {
+    struct cuda_lt_product *p = &t->product;
+    if ((uint64_t)p->n_rows * p->n_out > MOST_PAIRED) return false;
+    t->next_w = 0;
+    p->w2 = (const uint8_t *)t->w + t->w_bytes;
+    p->y2 = p->y + t->y_bytes / sizeof(float) / 2;
+    const bool found = choose_algorithm(c, t, algo);
+    p->w2 = NULL;
+    return found && t->best < 2 * single;
+}
+
+void cuda_lt_prepare(struct cuda_backend *c, uint32_t n_out, uint32_t n_in, bool pairs) {
     struct cuda_lt *lt = c->lt;
     if (!lt || c->failed.code || n_out < MIN_OUT || n_in < MIN_IN ||
         c->base.max_rows <= CUDA_SKINNY_ROWS || lt->n_plans == MAX_PLANS ||
         find_plan(lt, n_out, n_in))
         return;
     struct lt_plan *plan = &lt->plans[lt->n_plans];
-    *plan = (struct lt_plan){.n_out = n_out, .n_in = n_in};
+    *plan = (struct lt_plan){.n_out = n_out, .n_in = n_in, .with_pairs = pairs};
     int last = find_bucket(c->base.max_rows);
     struct trial t;
     if (!trial_new(c, plan, LEAST_BUCKET << last, &t))
         return; /* out of memory: the next weight may try again */
     for (int i = 0; i <= last; i++) {
         t.product.n_rows = LEAST_BUCKET << i;
-        plan->usable[i] = choose_algorithm(c, &t, plan->algo[i]);
+        plan->usable[0][i] = choose_algorithm(c, &t, plan->algo[0][i]);
+        if (pairs && plan->usable[0][i])
+            plan->usable[1][i] = choose_pair(c, &t, t.best, plan->algo[1][i]);
     }
     trial_free(c, &t);
     lt->n_plans++;
@@ -399,8 +437,8 @@ void cuda_lt_close(struct cuda_backend *c) {
     (void)c;
 }
 
-void cuda_lt_prepare(struct cuda_backend *c, uint32_t n_out, uint32_t n_in) {
-    (void)c, (void)n_out, (void)n_in;
+void cuda_lt_prepare(struct cuda_backend *c, uint32_t n_out, uint32_t n_in, bool pairs) {
+    (void)c, (void)n_out, (void)n_in, (void)pairs;
 }
 
 bool cuda_lt_product(struct cuda_backend *c, const struct cuda_lt_product *p) {

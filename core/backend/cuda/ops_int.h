@@ -37,6 +37,9 @@ int cuda_peer_gather(struct cuda_backend *c, const float *x, float *out, uint32_
 /* Before the product that makes x (n), whose sum comes next: its kernel may send x (c->outgoing),
  * if there is such an exchange. */
 void cuda_peer_announce(struct cuda_backend *c, float *x, uint64_t n);
+/* The same before a product of n_rows rows that makes x (n), whose sum runs beside the next one: it
+ * may leave its scales to that (c->outgoing.row_scale). */
+void cuda_peer_announce_beside(struct cuda_backend *c, float *x, uint64_t n, uint32_t n_rows);
 /* Puts off the sum x (n) = the ranks' x added (c->deferred). false: it has too many values. */
 bool cuda_peer_defer(struct cuda_backend *c, float *x, uint64_t n);
 

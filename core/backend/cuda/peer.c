@@ -22,7 +22,8 @@ enum {
     VALUES = 1 << 21,
 #endif
     BLOCKS_OF_AN_SM = 2,
-    BESIDE_VALUES = 1 << 23,
+    BESIDE_VALUES = 1 << 24, /* three quarters of 2,048 rows of 4,096, on two ranks */
+    BESIDE_SCALES = 4096,    /* of a rank's rows, with one more */
     MARKS_BYTES = 256
 };
 
@@ -32,10 +33,10 @@ enum {
 enum { SET_EAGER = 0, SET_GRAPH = 2, SET_GRAPH_FIRST = 4, N_SETS = 5 };
 
 /* Where things are in a rank's memory, in bytes from its beginning; first are the places of the
- * exchanges: (N_SETS, n_ranks, n_slots) f32. Beside products: (2, n_ranks) marks and (2, n_ranks,
- * n_beside) f32. */
+ * exchanges: (N_SETS, n_ranks, n_slots) f32. Beside products: (2, n_ranks) marks, (2, n_ranks,
+ * BESIDE_SCALES) f32 and (2, n_ranks, n_beside) f32. */
 struct layout {
-    uint64_t beside_marks, beside_values, end;
+    uint64_t beside_marks, beside_scales, beside_values, end;
     uint32_t n_slots, n_beside; /* values, of each rank, in each set */
 };
 
@@ -43,7 +44,8 @@ static struct layout layout_of(uint32_t n_ranks) {
     struct layout l = {.n_slots = VALUES / n_ranks / 64 * 64,
                        .n_beside = BESIDE_VALUES / n_ranks / 64 * 64};
     l.beside_marks = (uint64_t)N_SETS * n_ranks * l.n_slots * sizeof(float);
-    l.beside_values = l.beside_marks + MARKS_BYTES;
+    l.beside_scales = l.beside_marks + MARKS_BYTES;
+    l.beside_values = l.beside_scales + (uint64_t)2 * n_ranks * BESIDE_SCALES * sizeof(float);
     l.end = l.beside_values + (uint64_t)2 * n_ranks * l.n_beside * sizeof(float);
     return l;
 }
@@ -241,23 +243,30 @@ static int end_capture(struct cuda_backend *c) {
 
 /* ---- sums beside a product ---- */
 
+void cuda_peer_announce_beside(struct cuda_backend *c, float *x, uint64_t n, uint32_t n_rows) {
+    if (cuda_peer_takes(c) && is_whole(x, n) && n <= c->peer->at.n_beside && n_rows < BESIDE_SCALES)
+        c->outgoing = (struct cargs_peer){.x = x, .out = x, .n = (uint32_t)n};
+}
+
 static int launch_beside(struct cuda_backend *c, const struct cargs_peer_beside *a,
-                         const void *kernel, const char *name, uint32_t blocks, uint32_t threads) {
+                         const void *kernel, const char *name, uint32_t blocks) {
     const uint64_t bytes = blocks > 1 ? (uint64_t)a->n * sizeof(float) : 0;
     return cuda_launch(c, &(struct cuda_launch){.kernel = kernel,
                                                 .name = name,
                                                 .args = a,
                                                 .args_bytes = sizeof *a,
                                                 .grid = {blocks},
-                                                .threads = threads,
+                                                .threads = CUDA_PEER_THREADS,
                                                 .read = a->n_ranks * bytes,
                                                 .written = bytes});
 }
 
-static int sum_beside(struct cuda_backend *c, float *x, uint64_t n) {
+/* The next exchange beside a product, of x (n), in one of two sets. */
+static struct cargs_peer_beside beside_of(struct cuda_backend *c, float *x, uint64_t n) {
     struct cuda_peer *p = c->peer;
+    const struct cargs_peer *left = &c->outgoing; /* what the product left to do */
     const uint32_t rank = c->base.rank, n_ranks = c->base.n_ranks;
-    const uint64_t bytes = n * sizeof(float), first = (uint64_t)(p->n_beside % 2) * n_ranks;
+    const uint64_t first = (uint64_t)(p->n_beside % 2) * n_ranks;
     struct cargs_peer_beside a = {.x = x,
                                   .out = x,
                                   .stop = c->group_stop,
@@ -265,25 +274,43 @@ static int sum_beside(struct cuda_backend *c, float *x, uint64_t n) {
                                   .rank = rank,
                                   .n_ranks = n_ranks,
                                   .mark = p->n_beside++ | 0x80000000u};
+    if (left->x == x && left->row_scale) {
+        a.row_scale = left->row_scale;
+        a.scale = left->scale;
+        a.n_cols = left->n_cols;
+        a.n_rows = (uint32_t)(n / left->n_cols);
+    }
     for (uint32_t r = 0; r < n_ranks; r++) {
-        uint32_t *others = place(p, r, p->at.beside_marks);
-        uint32_t *own = place(p, rank, p->at.beside_marks);
+        const uint64_t ours = first + rank, theirs = first + r;
+        uint32_t *marks[] = {place(p, r, p->at.beside_marks), place(p, rank, p->at.beside_marks)};
+        float *scales[] = {place(p, r, p->at.beside_scales), place(p, rank, p->at.beside_scales)};
+        const float *values = place(p, rank, p->at.beside_values);
+        a.to[r] = marks[0] + ours;
+        a.from[r] = marks[1] + theirs;
+        a.to_scales[r] = scales[0] + ours * BESIDE_SCALES;
+        a.scales[r] = scales[1] + theirs * BESIDE_SCALES;
+        a.values[r] = values + theirs * p->at.n_beside;
+    }
+    return a;
+}
+
+static int sum_beside(struct cuda_backend *c, float *x, uint64_t n) {
+    const struct cuda_peer *p = c->peer;
+    const struct cargs_peer_beside a = beside_of(c, x, n);
+    const float *values = place(p, a.rank, p->at.beside_values);
+    const uint64_t ours = (uint64_t)(a.values[a.rank] - values);
+    for (uint32_t r = 0; r < a.n_ranks; r++) {
         float *to = place(p, r, p->at.beside_values);
-        const float *from = place(p, rank, p->at.beside_values);
-        a.to[r] = others + first + rank;
-        a.from[r] = own + first + r;
-        a.values[r] = from + (first + r) * p->at.n_beside;
-        if (r == rank) continue;
-        to += (first + rank) * p->at.n_beside;
-        cudaError_t rc = cudaMemcpyAsync(to, x, bytes, cudaMemcpyDeviceToDevice, c->stream);
+        if (r == a.rank) continue;
+        cudaError_t rc =
+            cudaMemcpyAsync(to + ours, x, n * sizeof(float), cudaMemcpyDeviceToDevice, c->stream);
         if (rc) return cuda_fail(c, "a copy to another GPU", rc);
     }
     c->after_other = true;
-    int rc = launch_beside(c, &a, cuda_peer_mark_kernel(), "peer_mark", 1, CUDA_MAX_PEERS);
-    if (!rc) rc = launch_beside(c, &a, cuda_peer_wait_kernel(), "peer_wait", 1, CUDA_MAX_PEERS);
-    if (rc) return rc;
-    return launch_beside(c, &a, cuda_peer_add_kernel(), "peer_add",
-                         cuda_div_up(n, 4 * CUDA_PEER_THREADS), CUDA_PEER_THREADS);
+    int rc = launch_beside(c, &a, cuda_peer_meet_kernel(), "peer_meet", 1);
+    return rc ? rc
+              : launch_beside(c, &a, cuda_peer_add_kernel(), "peer_add",
+                              cuda_div_up(n, 4 * CUDA_PEER_THREADS));
 }
 
 /* ---- the calls ---- */

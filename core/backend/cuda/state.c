@@ -30,10 +30,10 @@ void cuda_begin_deferred(struct cuda_backend *c) {
     c->deferred.begin(c, &args); /* a failure is c->failed */
 }
 
-void cuda_begin_gated(struct cuda_backend *c) {
-    const struct cargs_apply_epilogue args = c->gated.args;
-    c->gated.args.y = NULL;
-    c->gated.begin(c, &args); /* a failure is c->failed */
+void cuda_begin_put_off(struct cuda_backend *c) {
+    const struct cargs_apply_epilogue args = c->put_off.args;
+    c->put_off.args.y = NULL;
+    c->put_off.begin(c, &args); /* a failure is c->failed */
 }
 
 int cuda_sync(backend *be, err *e) {

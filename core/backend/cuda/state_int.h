@@ -177,6 +177,12 @@ enum { CUDA_OVERLAP_PARTS = 2 };
 struct cuda_pending {
     const void *x; /* (n_rows, columns) f32; NULL: none are running */
     uint32_t n_rows, n_parts;
+    uint32_t end[CUDA_OVERLAP_PARTS]; /* of each part: the first row after it */
+};
+
+/* The rows of a product that is made in parts (overlap.c): those of the part start at `first`. */
+struct cuda_part {
+    uint32_t first, of; /* of: all rows; 0: it is made at once */
 };
 
 struct cuda_backend;
@@ -188,9 +194,10 @@ struct cuda_deferred {
     int (*begin)(struct cuda_backend *c, const struct cargs_peer *args);
 };
 
-/* The epilogue of a pair that has not begun, because the next op alone reads its y: if that is a
- * product, its input's launch makes it (input.c); anything else begins it first (cuda_enter). Its
- * sums are in CUDA_SCRATCH_PAIR, and CUDA_SCRATCH_IN_SCALE has their scales. */
+/* An epilogue that has not begun, because the next op alone reads its y: if that is a product, its
+ * input's launch makes it (input.c); anything else begins it first (cuda_enter). Of a pair, whose
+ * sums are in CUDA_SCRATCH_PAIR; or of a product whose sums are in y and only lack their scales.
+ * CUDA_SCRATCH_IN_SCALE has the rows'. */
 struct cuda_put_off {
     struct cargs_apply_epilogue args; /* y NULL: there is none */
     int (*begin)(struct cuda_backend *c, const struct cargs_apply_epilogue *args);
@@ -226,8 +233,9 @@ struct cuda_backend {
     cudaStream_t sums; /* NULL: the ranks' sums are in `stream` */
     cudaEvent_t made[CUDA_OVERLAP_PARTS], summed[CUDA_OVERLAP_PARTS];
     struct cuda_pending pending;
+    struct cuda_part part; /* of the product that is being launched */
     struct cuda_deferred deferred;
-    struct cuda_put_off gated;
+    struct cuda_put_off put_off;
     struct cargs_peer outgoing; /* the exchange of what the next product makes; x NULL: none */
     int (*end_capture)(struct cuda_backend *c); /* peer.c's last part of a capture, or NULL */
     struct cuda_loader loader;
@@ -270,12 +278,12 @@ void cuda_await_sums(struct cuda_backend *c);
 /* Begins the sum that was put off. */
 void cuda_begin_deferred(struct cuda_backend *c);
 /* Begins the epilogue that was put off. */
-void cuda_begin_gated(struct cuda_backend *c);
+void cuda_begin_put_off(struct cuda_backend *c);
 
 /* To be called before calls of the CUDA runtime: the current device is a thread's own. */
 static inline void cuda_enter(struct cuda_backend *c) {
     if (c->group) cudaSetDevice(c->features.ordinal);
-    if (c->gated.args.y) cuda_begin_gated(c);
+    if (c->put_off.args.y) cuda_begin_put_off(c);
     if (c->pending.x) cuda_await_sums(c);
     if (c->deferred.args.x) cuda_begin_deferred(c);
 }

@@ -3,7 +3,7 @@
 CUDA_SIM := tests/cuda/standin
 CUDASIM_FLAGS := -DINFERD_CUDA_STANDIN -isystem $(CUDA_SIM)/include
 CPPFLAGS += -DINFERD_CUDA
-CUDA_C   := $(wildcard core/backend/cuda/*.c)
+CUDA_C   := $(filter-out core/backend/cuda/lt.c,$(wildcard core/backend/cuda/*.c)) $(CUDA_SIM)/lt.c
 CUDA_CU  := $(wildcard shaders/cuda/*.cu)
 CUDASIM_C := $(wildcard $(CUDA_SIM)/sim_*.c)
 CUDASIM_O := $(CUDASIM_C:%.c=$(BUILD)/%.o) $(BUILD)/$(CUDA_SIM)/msl_switch.o
