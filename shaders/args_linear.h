@@ -265,8 +265,10 @@ struct cargs_product {
     /* Launches of one input, one after the other: the first one waits for the input, then lets the
      * next one start, which waits for nothing until its end. */
     uint8_t launches_early, overlaps_previous;
-    uint32_t n_consumers; /* of a block: consumer warps; after them the loaders, which copy weights,
-                             then, without x_row, one that copies the input */
+    uint16_t n_consumers; /* of a block: consumer warps; after them the loaders, which copy weights,
+                             then, without x_row, those that copy the input */
+    uint16_t n_turns; /* 1, or 2: half of the loaders have every second stage; so many warps copy
+                         the input */
     uint32_t stage_bytes;
     uint32_t x_row;  /* not 0: each slot's whole row of the input lies after the ring, x_row bytes
                         apart */

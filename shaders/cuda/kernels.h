@@ -72,11 +72,11 @@ struct cuda_input_gated cuda_input_gated_kernel(uint32_t pitch);
 
 /* product_skinny*.cu, for n_groups (1, 2 or 4) groups of 8 rows; 0: for a single row, with
  * x_row: also experts with slots or the shared expert. A block has W consumer warps, at most
- * CARGS_SKINNY_CONSUMERS, and at most CARGS_SKINNY_PRODUCERS after them: loaders and, without
- * x_row, one that copies the input. It takes n_stages * stage_bytes (+ slots * x_row) bytes of
- * shared memory, at least W * n_groups * 512 and a multiple of 1024, as is stage_bytes: W *
- * tile_bytes and, without x_row, from the next multiple of 1024 on, n_splits * 8 n_groups * 2 cols,
- * rounded up. */
+ * CARGS_SKINNY_CONSUMERS, and after them loaders (a multiple of n_turns) and, without x_row,
+ * n_turns that copy the input, all in all at most CARGS_SKINNY_CONSUMERS + CARGS_SKINNY_PRODUCERS.
+ * It takes n_stages * stage_bytes (+ slots * x_row) bytes of shared memory, at least W * n_groups *
+ * 512 and a multiple of 1024, as is stage_bytes: W * tile_bytes and, without x_row, from the next
+ * multiple of 1024 on, n_splits * 8 n_groups * 2 cols, rounded up. */
 struct cuda_skinny {
     const void *kernel;
     uint32_t cols, tile_bytes; /* cols: of a stage */

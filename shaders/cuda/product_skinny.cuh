@@ -13,11 +13,11 @@
  * with few tiles has only one consumer warp for each of a multiprocessor's schedulers, where
  * every instruction costs several clocks. So other warps, the producers (numbered after the
  * consumers), do all copying: loaders that of the weights, a lane for each consumer, and the last
- * warp that of the input, unless it is copied whole. Starting a copy takes a warp about 250
- * clocks: warps that did both were slower than the consumers. Each stage of the ring has two
- * barriers: full (its bytes have arrived) and empty (all consumers have read it); there is no other
- * synchronization. The operands of a consumer's next operation are loaded and decoded between the
- * previous ones.
+ * ones that of the input, unless it is copied whole. Starting a copy takes a warp about 250
+ * clocks: warps that did both were slower than the consumers. For few consumers one loader after
+ * the other is too slow as well: two take turns. Each stage of the ring has two barriers: full (its
+ * bytes have arrived) and empty (all consumers have read it); there is no other synchronization.
+ * The operands of a consumer's next operation are loaded and decoded between the previous ones.
  *
  * F, how weights of a format get from device memory into fragments:
  *   COLS, BYTES    columns of a chunk; bytes of 16 rows of it in the ring
@@ -263,7 +263,24 @@ __device__ __forceinline__ skinny_ring skinny_ring_of(const cargs_product &a, un
     return r;
 }
 
-/* What a loader copies for a consumer: lane i has the loader's i-th, of every n_loaders-th. */
+/* A loader: number `at` of the n that share the consumers; chunks turn, turn + n_turns, .. are its
+ * own. */
+struct skinny_loader {
+    uint32_t at, n, turn;
+};
+
+template <bool ROW> __device__ __forceinline__ uint32_t skinny_n_loaders(const cargs_product &a) {
+    return blockDim.x / 32 - a.n_consumers - (ROW ? 0 : a.n_turns);
+}
+
+template <bool ROW>
+__device__ __forceinline__ skinny_loader skinny_loader_of(const cargs_product &a) {
+    const uint32_t n = skinny_n_loaders<ROW>(a) >> (a.n_turns - 1);
+    const uint32_t i = threadIdx.x / 32 - a.n_consumers, turn = i >= n;
+    return {i - turn * n, n, turn};
+}
+
+/* What a loader copies for a consumer: lane i has the loader's i-th, of every n-th. */
 struct skinny_target {
     uint32_t matrix, expert, tile, split, n_chunks; /* n_chunks 0: none */
 };
@@ -283,18 +300,14 @@ __device__ __forceinline__ skinny_target skinny_target_of(const cargs_product &a
     return f;
 }
 
-template <bool ROW> __device__ __forceinline__ uint32_t skinny_n_loaders(const cargs_product &a) {
-    return blockDim.x / 32 - a.n_consumers - !ROW;
-}
-
 /* By a loader: starts copying its consumers' weights of a chunk, and arrives unless `later`. */
 template <class F, bool ROW>
 __device__ __forceinline__ void skinny_copy_weights(const cargs_product &a, const skinny_ring &r,
+                                                    const skinny_loader &l,
                                                     const skinny_target &target, uint32_t stage,
                                                     uint32_t chunk, bool later = false) {
-    const uint32_t n_loaders = skinny_n_loaders<ROW>(a), lane = threadIdx.x % 32;
-    unsigned char *to =
-        r.base + stage * r.stage_bytes + (threadIdx.x / 32 - a.n_consumers) * F::BYTES;
+    const uint32_t lane = threadIdx.x % 32;
+    unsigned char *to = r.base + stage * r.stage_bytes + l.at * F::BYTES;
     uint64_t *bar = r.full + stage;
     const bool copies = chunk < target.n_chunks;
     const uint32_t col = target.split * a.split_cols + chunk * F::COLS;
@@ -303,17 +316,17 @@ __device__ __forceinline__ void skinny_copy_weights(const cargs_product &a, cons
     if (a.by_lane) {
         if (lane == 0 && !later) mbar_arrive(bar);
         if (copies)
-            F::template copy<true>(to + lane * n_loaders * F::BYTES, a, target.matrix,
-                                   target.expert, target.tile, col, bar);
+            F::template copy<true>(to + lane * l.n * F::BYTES, a, target.matrix, target.expert,
+                                   target.tile, col, bar);
         return;
     }
     __syncwarp();
     for (uint32_t left = who; left; left &= left - 1) {
         const uint32_t i = __ffs(left) - 1;
-        F::template copy<false>(
-            to + i * n_loaders * F::BYTES, a, __shfl_sync(CUDA_ALL, target.matrix, i),
-            __shfl_sync(CUDA_ALL, target.expert, i), __shfl_sync(CUDA_ALL, target.tile, i),
-            __shfl_sync(CUDA_ALL, col, i), bar);
+        F::template copy<false>(to + i * l.n * F::BYTES, a, __shfl_sync(CUDA_ALL, target.matrix, i),
+                                __shfl_sync(CUDA_ALL, target.expert, i),
+                                __shfl_sync(CUDA_ALL, target.tile, i),
+                                __shfl_sync(CUDA_ALL, col, i), bar);
     }
     if (!later) async_arrive(bar);
 }
@@ -342,20 +355,23 @@ __device__ __forceinline__ void skinny_copy_rows(const cargs_product &a, const s
     __syncwarp(); /* lane 0 arrives for the others' zeros, too */
 }
 
-/* A loader's work after pdl_wait; n_before: chunks that it has begun to copy. The next kernel may
- * start once this one has issued all its copies; earlier it would only compete with them, unless
- * it has the same input. A whole input arrives with the first stage. */
+/* A loader's work after pdl_wait; first: its first chunk that it has not begun to copy. The next
+ * kernel may start once this one has issued all its copies; earlier it would only compete with
+ * them, unless it has the same input. A whole input arrives with the first stage. */
 template <class F, bool ROW>
 __device__ __forceinline__ void
-skinny_load_weights(const cargs_product &a, const skinny_ring &r, const skinny_target &target,
-                    const uint32_t *row_of, const skinny_rows &rows, uint32_t n_before) {
+skinny_load_weights(const cargs_product &a, const skinny_ring &r, const skinny_loader &l,
+                    const skinny_target &target, const uint32_t *row_of, const skinny_rows &rows,
+                    uint32_t first) {
     if (ROW && threadIdx.x / 32 == a.n_consumers) skinny_copy_rows<F>(a, r, row_of, rows.n);
-    if (ROW && (!a.by_lane || threadIdx.x % 32 == 0)) skinny_arrive(a.by_lane, r.full);
-    uint32_t stage = 0, parity = 0;
-    for (uint32_t chunk = n_before; chunk < r.n_chunks; chunk++) {
+    if (ROW && l.turn == 0 && (!a.by_lane || threadIdx.x % 32 == 0))
+        skinny_arrive(a.by_lane, r.full);
+    uint32_t stage = first - a.n_stages, parity = 0; /* the ring was full */
+    for (uint32_t chunk = first; chunk < r.n_chunks; chunk += a.n_turns) {
         mbar_wait(r.empty + stage, parity);
-        skinny_copy_weights<F, ROW>(a, r, target, stage, chunk);
-        if (++stage == a.n_stages) stage = 0, parity ^= 1;
+        skinny_copy_weights<F, ROW>(a, r, l, target, stage, chunk);
+        stage += a.n_turns;
+        if (stage >= a.n_stages) stage -= a.n_stages, parity ^= 1;
     }
     pdl_launch();
 }
@@ -421,12 +437,14 @@ __device__ __forceinline__ void skinny_load_input(const cargs_product &a, const 
     const skinny_input<F, N> input(a, rows.n);
     const bool boxes = skinny_boxes(a);
     if (boxes && threadIdx.x % 32) return;
-    uint32_t stage = 0, parity = 1; /* of the round before, which the first one does not wait for */
-    for (uint32_t chunk = 0; chunk < r.n_chunks; chunk++) {
+    const uint32_t turn = threadIdx.x / 32 + a.n_turns - blockDim.x / 32;
+    uint32_t stage = turn, parity = 1; /* of the round before, which the first does not wait for */
+    for (uint32_t chunk = turn; chunk < r.n_chunks; chunk += a.n_turns) {
         if (chunk >= a.n_stages) mbar_wait(r.empty + stage, parity);
         input.copy(a, r, row_of, stage, chunk);
         skinny_arrive(boxes, r.full + stage);
-        if (++stage == a.n_stages) stage = 0, parity ^= 1;
+        stage += a.n_turns;
+        if (stage >= a.n_stages) stage -= a.n_stages, parity ^= 1;
     }
 }
 
@@ -549,9 +567,9 @@ product_skinny(CUDA_ARGS(struct cargs_product) a) {
     skinny_rows rows;
     if (threadIdx.x < a.n_stages) {
         mbar_init(r.full + threadIdx.x,
-                  n_loaders * (a.by_lane ? 1 : 32) + (ROW               ? 0
-                                                      : skinny_boxes(a) ? 1
-                                                                        : 32));
+                  (n_loaders >> (a.n_turns - 1)) * (a.by_lane ? 1 : 32) + (ROW               ? 0
+                                                                           : skinny_boxes(a) ? 1
+                                                                                             : 32));
         mbar_init(r.empty + threadIdx.x, a.n_consumers);
         mbar_fence();
     }
@@ -564,11 +582,14 @@ product_skinny(CUDA_ARGS(struct cargs_product) a) {
     }
     __syncthreads();
     skinny_target target;
+    skinny_loader loader;
+    uint32_t next = 0; /* a loader's next chunk */
     if (loads) {
-        target = skinny_target_of<F, ROW>(a, warp - a.n_consumers + threadIdx.x % 32 * n_loaders,
+        loader = skinny_loader_of<ROW>(a);
+        target = skinny_target_of<F, ROW>(a, loader.at + threadIdx.x % 32 * loader.n,
                                           a.tiles ? rows.expert : 0, slots.expert);
-        for (uint32_t s = 0; s < n_before; s++)
-            skinny_copy_weights<F, ROW>(a, r, target, s, s, ROW && !s);
+        for (next = loader.turn; next < n_before; next += a.n_turns)
+            skinny_copy_weights<F, ROW>(a, r, loader, target, next, next, ROW && !next);
     }
     if (!a.tiles) {
         rows = skinny_find_rows<ROW>(a, row_of, out_of, slots);
@@ -578,7 +599,7 @@ product_skinny(CUDA_ARGS(struct cargs_product) a) {
     __syncthreads();
     float acc[N][4] = {};
     if (loads)
-        skinny_load_weights<F, ROW>(a, r, target, row_of, rows, n_before);
+        skinny_load_weights<F, ROW>(a, r, loader, target, row_of, rows, next);
     else if (produces)
         skinny_load_input<F, N>(a, r, row_of, rows);
     else

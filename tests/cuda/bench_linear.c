@@ -11,7 +11,8 @@
 
 static const struct product_shape full[] = {
     {4096, 4096, false},  {6144, 4096, false}, {28672, 4096, true}, {4096, 14336, false},
-    {32000, 4096, false}, {2048, 2048, false}, {11264, 2048, true}, {2048, 5632, false}};
+    {32000, 4096, false}, {2048, 2048, false}, {11264, 2048, true}, {2048, 5632, false},
+    {4096, 7168, false},  {4096, 2048, false}, {3072, 4096, false}};
 enum { MOST_ROWS = 128 };
 static const uint32_t full_rows[] = {1, 8, 16, 32}, few_rows[] = {1, 3, 11, 32};
 

@@ -10,6 +10,7 @@ enum {
     SMALL_MOST_OUTPUTS = 2048, /* a small product has fewer outputs, and up to CUDA_BRANCH_ROWS */
     TINY_MOST_OUTPUTS = 64,    /* with any number of rows */
     WHOLE_INPUT = 32 << 10,    /* bytes of input that a skinny GEMM keeps in shared memory whole */
+    TWO_TURNS = 4,             /* consumers, up to which loaders take turns */
     STATIC_SHARED = 2048       /* most static and system shared memory of a skinny GEMM */
 };
 
@@ -121,7 +122,7 @@ static struct cuda_skinny skinny_kernel(int format, uint32_t n_groups) {
 /* Launch shape of a skinny GEMM. */
 struct skinny {
     struct cuda_skinny k;
-    uint32_t n_groups, group_rows, n_stages, consumers, loaders, block_tiles, x_row;
+    uint32_t n_groups, group_rows, n_stages, consumers, loaders, n_turns, block_tiles, x_row;
     bool slots, by_lane;
     uint64_t stage, shared;
 };
@@ -165,7 +166,9 @@ static bool fit_skinny(const struct cuda_backend *c, const struct cargs_product 
                    ? whole
                    : 0;
     s->by_lane = c->encode_tensor_map;
-    s->loaders = min_u32(s->consumers, CARGS_SKINNY_PRODUCERS - !s->x_row);
+    s->n_turns = s->by_lane && !s->x_row && s->consumers <= TWO_TURNS ? 2 : 1;
+    s->loaders = s->n_turns > 1 ? 2 * s->consumers
+                                : min_u32(s->consumers, CARGS_SKINNY_PRODUCERS - !s->x_row);
     s->stage = align_shared(s->consumers * s->k.tile_bytes);
     if (!s->x_row) s->stage += a->n_splits * 8 * s->n_groups * 2 * s->k.cols;
     uint64_t sums = (uint64_t)s->consumers * s->n_groups * 512;
@@ -299,7 +302,8 @@ static int launch_skinny(struct cuda_backend *c, const struct batch *b) {
     a.by_lane = s.by_lane;
     a.launches_early = !p->tiles && (b->launches_early || waits_for_sums(c, b));
     a.overlaps_previous = b->overlaps_previous;
-    a.n_consumers = s.consumers;
+    a.n_consumers = (uint16_t)s.consumers;
+    a.n_turns = (uint16_t)s.n_turns;
     a.stage_bytes = (uint32_t)s.stage;
     a.x_row = s.x_row;
     send_results(c, b, &a);
@@ -311,7 +315,7 @@ static int launch_skinny(struct cuda_backend *c, const struct batch *b) {
                                      p->slots.n ? 1
                                      : p->tiles ? p->n_tiles
                                                 : cuda_div_up(p->n_rows, s.group_rows)},
-                            .threads = (s.consumers + s.loaders + !s.x_row) * 32,
+                            .threads = (s.consumers + s.loaders + (s.x_row ? 0 : s.n_turns)) * 32,
                             .shared = (uint32_t)s.shared};
     count_bytes(b, &l);
     const bool keeps = keeps_input(c, b);
