@@ -9,6 +9,7 @@
  *   CUDASIM_LATE=1       work of a stream runs only when something waits for it, and a kernel that
  *                        is launched with programmatic stream serialization often begins, up to
  *                        pdl_wait(), before the previous kernel
+ *   CUDASIM_LT=1         there is a cuBLASLt (lt.c)
  *   CUDASIM_FAIL=malloc:N | launch:N | sync:N
  *                        the N-th such call (counted from 1) and everything after it fail:
  *                        cudaErrorMemoryAllocation from cudaMalloc; cudaErrorIllegalAddress or
