@@ -245,6 +245,52 @@ static void residuals_without_scales(void) {
     backend_close(be);
 }
 
+/* ---- two products in one launch of cuBLASLt ---- */
+
+/* Queries, keys and values of one input have the bits that each has alone. */
+static void two_of_one_shape(void) {
+    enum { N = 3, N_IN = 136 };
+    static const uint32_t n_out[N] = {272, 260, 260};
+    backend *be = open_cuda(N_IN);
+    float *values = be_new((uint64_t)MOST_ROWS * N_IN, sizeof *values);
+    be_rng.state = 105;
+#ifdef INFERD_CUDA_STANDIN
+    cuda_of(be)->force.path = CUDA_PATH_LARGE;
+#endif
+    be_fill(values, (uint64_t)MOST_ROWS * N_IN, 3);
+    backend_buf *x = be_f32(be, values, (uint64_t)MOST_ROWS * N_IN);
+    backend_weight *norm = random_weight(be, QTYPE_F32, 1, N_IN);
+    struct op_linear op = {.in = {.x = x, .norm = norm, .eps = 1e-5f}, .n_rows = MOST_ROWS};
+    backend_weight *w[N];
+    for (uint32_t i = 0; i < N; i++) {
+        op.w[i] = w[i] = random_weight(be, QTYPE_F16, n_out[i], N_IN);
+        op.y[i] = be_f32(be, NULL, (uint64_t)MOST_ROWS * n_out[i]);
+    }
+    op.n_weights = N;
+    CHECK(backend_linear(be, &op) == 0);
+    for (uint32_t i = 0; i < N; i++) {
+        const uint64_t n = (uint64_t)MOST_ROWS * n_out[i];
+        float *got = be_new(n, sizeof *got), *want = be_new(n, sizeof *want);
+        be_get(be, op.y[i], got, n);
+        CHECK(backend_linear(be, &(struct op_linear){.in = op.in,
+                                                     .n_rows = MOST_ROWS,
+                                                     .n_weights = 1,
+                                                     .w = {op.w[i]},
+                                                     .y = {op.y[i]}}) == 0);
+        be_get(be, op.y[i], want, n);
+        CHECK_MSG(memcmp(got, want, n * sizeof *got) == 0, "product %u: other bits", i);
+        free(got), free(want);
+    }
+    for (uint32_t i = 0; i < N; i++) {
+        backend_weight_free(w[i]);
+        backend_buf_free(op.y[i]);
+    }
+    backend_weight_free(norm);
+    backend_buf_free(x);
+    free(values);
+    backend_close(be);
+}
+
 #ifdef INFERD_CUDA_STANDIN
 /* ---- the kernel ---- */
 
@@ -432,6 +478,7 @@ static void others_find_it_written(void) {
 static void run(void) {
     RUN(bits_are_those_of_a_written_layer);
     RUN(residuals_without_scales);
+    RUN(two_of_one_shape);
 #ifdef INFERD_CUDA_STANDIN
     RUN(rows_and_scales);
     RUN(others_find_it_written);

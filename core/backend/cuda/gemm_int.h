@@ -31,9 +31,9 @@ static inline float *cuda_in_scales(const struct cuda_backend *c) {
  * the rounded rows in CUDA_SCRATCH_IN16 (row-major, pitch cuda_pitch(n_in) values, zeros after
  * n_in) and their scales in CUDA_SCRATCH_IN_SCALE (rows with a norm share one: in_scale).
  * CUDA_IN_F32: leaves (n_rows, n_in) in CUDA_SCRATCH_IN32, or in f32 if that is not NULL. Rows that
- * are there already (cuda_backend.ready) are not made again. If x or
- * its residual is what an epilogue that was put off makes (cuda_backend.put_off), the launch makes
- * it, and it is not written. */
+ * are there already (cuda_backend.ready) are not made again. If x or its residual is what an
+ * epilogue that was put off makes (cuda_backend.put_off), the launch makes it, and it is not
+ * written. */
 int cuda_input(struct cuda_backend *c, const struct op_input *in, uint32_t n_rows, uint32_t n_in,
                uint32_t kinds, float *f32);
 

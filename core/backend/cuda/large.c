@@ -98,11 +98,13 @@ static bool multiply_rows(struct cuda_backend *c, const struct cuda_weight *w, u
     return true;
 }
 
-/* The same of two matrices of one shape: in one launch, if that is faster. */
+/* The same of two matrices of one shape: in one launch, if that is faster and their results lie in
+ * the order of the matrices. */
 static bool multiply_two(struct cuda_backend *c, const struct cuda_weight *const w[2],
                          uint32_t first, uint32_t n_rows, float scale, float *const y[2]) {
-    struct cuda_lt_product both = lt_product(c, w[0], first, n_rows, scale, y[0]);
-    both.w2 = w[1]->product, both.y2 = y[1];
+    const uint32_t second = (uintptr_t)w[1]->product > (uintptr_t)w[0]->product;
+    struct cuda_lt_product both = lt_product(c, w[!second], first, n_rows, scale, y[!second]);
+    both.w2 = w[second]->product, both.y2 = y[second];
     if (!cuda_tile_bytes(w[0]->format) && cuda_lt_product(c, &both)) return true;
     return multiply_rows(c, w[0], first, n_rows, scale, y[0]) &&
            multiply_rows(c, w[1], first, n_rows, scale, y[1]);
