@@ -182,8 +182,8 @@ __device__ __forceinline__ void sum_ranks(const cargs_peer &a, uint64_t first, c
 /* A block's row. n: groups of four columns per thread. sum: the residual is what sum_ranks makes.
  */
 template <int n, bool sum>
-__device__ __forceinline__ void make_row(const cargs_input &a, const cargs_peer &peer) {
-    __shared__ row_facts shared[3][MAX_WARPS];
+__device__ __forceinline__ void make_row(const cargs_input &a, const cargs_peer &peer,
+                                         row_facts shared[3][MAX_WARPS]) {
     pdl_launch();
     float4 v[n] = {}, norm[n] = {}, residual_norm[n] = {};
     uint64_t first = (uint64_t)blockIdx.x * a.op.n_in;
@@ -333,13 +333,15 @@ input_gated(CUDA_ARGS(struct cargs_input_gated) a) {
 template <int n, bool plain, int blocks>
 CUDA_KERNEL_MIN(1024, HOLDS_2048 ? blocks : 1)
 input(CUDA_ARGS(struct cargs_input) all) {
+    __shared__ row_facts shared[3][MAX_WARPS];
     cargs_input a = all;
     if (plain) a.norm = a.residual = a.residual_norm = a.bias = nullptr, a.centred = 0;
-    make_row<n, false>(a, {});
+    make_row<n, false>(a, {}, shared);
 }
 
 template <int n> CUDA_KERNEL(1024) input_sum(CUDA_ARGS(struct cargs_input_sum) a) {
-    make_row<n, true>(a.in, a.peer);
+    __shared__ row_facts shared[3][MAX_WARPS];
+    make_row<n, true>(a.in, a.peer, shared);
 }
 
 } // namespace

@@ -30,6 +30,13 @@ struct entry {
     uint32_t key, id;
 };
 
+/* Of the kernel, which alone declares shared memory: the stand-in finds it by the kernel's name. */
+struct block_memory {
+    uint64_t each[WARPS];
+    uint32_t n_list;
+    int32_t token;
+};
+
 __device__ uint64_t shuffle_xor(uint64_t v, int lanes) {
     uint32_t low = __shfl_xor_sync(CUDA_ALL, (uint32_t)v, lanes);
     uint32_t high = __shfl_xor_sync(CUDA_ALL, (uint32_t)(v >> 32), lanes);
@@ -148,26 +155,25 @@ __device__ uint64_t kept_weight(const row &r, cut c, uint64_t least, uint64_t *e
 /* Collects tokens that `within` keeps, with at least this key and weight, in list (up to LIST of
  * them); returns their number. With by_weight false each counts 1. */
 __device__ uint32_t gather(const row &r, cut within, uint32_t key, uint64_t weight, bool by_weight,
-                           entry *list) {
-    __shared__ uint32_t n_list;
+                           entry *list, uint32_t *n_list) {
     __syncthreads();
-    if (threadIdx.x == 0) n_list = 0;
+    if (threadIdx.x == 0) *n_list = 0;
     __syncthreads();
     for (uint32_t i = r.first + threadIdx.x % 32; i < r.end; i += 32) {
         uint32_t k = sample_key(r.x[i]);
         if (k < key || !keeps(within, k, i)) continue;
         uint64_t w = by_weight ? weight_at(r, r.x[i]) : 1;
         if (w < weight || !w) continue;
-        uint32_t at = atomicAdd(&n_list, 1u);
+        uint32_t at = atomicAdd(n_list, 1u);
         if (at < LIST) list[at] = {w, k, i};
     }
     __syncthreads();
-    return n_list;
+    return *n_list;
 }
 
 /* The cut of top_k. At least k tokens are not below the k-th best of the threads' best keys:
  * usually only few more, and they fit the list. */
-__device__ cut first_k(const row &r, uint32_t k, entry *list, uint64_t *each) {
+__device__ cut first_k(const row &r, uint32_t k, entry *list, block_memory &m) {
     uint32_t best = 0, low = 0, high = sample_key(r.max);
     for (uint32_t i = r.first + threadIdx.x % 32; i < r.end; i += 32)
         best = max(best, sample_key(r.x[i]));
@@ -178,17 +184,17 @@ __device__ cut first_k(const row &r, uint32_t k, entry *list, uint64_t *each) {
         else
             high = middle - 1;
     }
-    uint32_t n = gather(r, {0, UINT32_MAX}, low, 1, false, list);
-    return find_cut(r, k, false, {0, UINT32_MAX}, n <= LIST ? list : nullptr, n, each);
+    uint32_t n = gather(r, {0, UINT32_MAX}, low, 1, false, list, &m.n_list);
+    return find_cut(r, k, false, {0, UINT32_MAX}, n <= LIST ? list : nullptr, n, m.each);
 }
 
 /* The cut of top_p within `within`. A token lighter than (1 - top_p) * total / n is outside for
  * any number n of tokens: usually few remain, and they fit the list. */
-__device__ cut nucleus(const row &r, float top_p, cut within, entry *list, uint64_t *each) {
-    uint64_t total = kept_weight(r, within, 0, each), want = sample_mass(top_p, total);
+__device__ cut nucleus(const row &r, float top_p, cut within, entry *list, block_memory &m) {
+    uint64_t total = kept_weight(r, within, 0, m.each), want = sample_mass(top_p, total);
     uint64_t lightest = (uint64_t)((1.0 - (double)top_p) * (double)total / r.n);
-    uint32_t n = gather(r, within, within.key, lightest, true, list);
-    return find_cut(r, want, true, within, n <= LIST ? list : nullptr, n, each);
+    uint32_t n = gather(r, within, within.key, lightest, true, list, &m.n_list);
+    return find_cut(r, want, true, within, n <= LIST ? list : nullptr, n, m.each);
 }
 
 /* ---- the random choice ---- */
@@ -230,21 +236,20 @@ __device__ void walk(const row &r, cut c, uint64_t least, uint64_t target, uint6
     }
 }
 
-__device__ int32_t sample_row(const row &r, const cargs_sampling &d, uint64_t *each) {
+__device__ int32_t sample_row(const row &r, const cargs_sampling &d, block_memory &m) {
     CUDA_SHARED(entry, list);
-    __shared__ int32_t token;
     cut c = {0, UINT32_MAX};
-    if (d.params.top_k && d.params.top_k < r.n) c = first_k(r, d.params.top_k, list, each);
-    if (d.params.top_p < 1.0f) c = nucleus(r, d.params.top_p, c, list, each);
+    if (d.params.top_k && d.params.top_k < r.n) c = first_k(r, d.params.top_k, list, m);
+    if (d.params.top_p < 1.0f) c = nucleus(r, d.params.top_p, c, list, m);
     uint64_t least =
         d.params.min_p > 0
             ? (uint64_t)ceil((double)d.params.min_p * (double)(UINT64_C(1) << SAMPLE_ONE_BITS))
             : 1;
     if (!least) least = 1;
-    uint64_t total = kept_weight(r, c, least, each);
-    walk(r, c, least, sample_target(d.seed, d.index, total), each, &token);
+    uint64_t total = kept_weight(r, c, least, m.each);
+    walk(r, c, least, sample_target(d.seed, d.index, total), m.each, &m.token);
     __syncthreads();
-    return token;
+    return m.token;
 }
 
 /* The best token of the row as it is now. */
@@ -282,7 +287,7 @@ __device__ void undo_penalties(float *x, uint32_t n_cols, const cargs_sampling &
 }
 
 CUDA_KERNEL_MIN(CUDA_SAMPLE_THREADS, 1) sample(CUDA_ARGS(struct cargs_sample) a) {
-    __shared__ uint64_t each[WARPS];
+    __shared__ block_memory m;
     pdl_launch();
     pdl_wait();
     const cargs_sampling d = a.sampling[blockIdx.x];
@@ -295,25 +300,25 @@ CUDA_KERNEL_MIN(CUDA_SAMPLE_THREADS, 1) sample(CUDA_ARGS(struct cargs_sample) a)
              0,
              d.params.temperature};
     cargs_sampled sampled = {-1, 0, 0};
-    cut best = best_of(r, each);
+    cut best = best_of(r, m.each);
     r.max = best.id < r.n ? x[best.id] : -INFINITY;
     if (d.params.temperature >= 0 && r.max > -INFINITY &&
         r.max < INFINITY) { /* the same in all threads */
         double sum = 0;
         for (uint32_t i = r.first + threadIdx.x % 32; i < r.end; i += 32)
             if (x[i] == x[i]) sum += (double)expf(x[i] - r.max);
-        sum = block_sum(sum, each);
+        sum = block_sum(sum, m.each);
         sampled.log_sum = (float)((double)r.max + log(sum));
         bool penalties = d.n_history && d.first_history <= a.n_history &&
                          d.n_history <= a.n_history - d.first_history;
         if (penalties) {
             apply_penalties(x, a.n_cols, d, a.history);
             __syncthreads();
-            best = best_of(r, each);
+            best = best_of(r, m.each);
             r.max = x[best.id];
         }
         if (r.max > -INFINITY && r.max < INFINITY)
-            sampled.token = d.params.temperature > 0 ? sample_row(r, d, each) : (int32_t)best.id;
+            sampled.token = d.params.temperature > 0 ? sample_row(r, d, m) : (int32_t)best.id;
         __syncthreads();
         if (penalties) undo_penalties(x, a.n_cols, d, a.history);
         __syncthreads();
