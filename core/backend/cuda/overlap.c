@@ -15,8 +15,7 @@ enum {
 #else
     PART_ROWS = 512,
 #endif
-    SHORT_COLS =
-        4096 /* of an input; at 400 GB/s between GPUs and 700 TFLOP/s both take the same time */
+    SHORT_COLS = 4096 /* with 400 GB/s between GPUs and 700 TFLOP/s both take the same time */
 };
 
 /* The rows of buf, n_cols f32 each, from `first` on. */
@@ -65,6 +64,8 @@ static struct cuda_pending divide(const struct op_linear *a, uint32_t n_parts) {
 
 /* ---- the epilogue of a pair that was put off (large.c): from the parts of gate and up to those of
  * down, while launches that do not concern it would begin it ---- */
+
+_Static_assert((int)CUDA_OVERLAP_PARTS == 2, "what two parts put off has no gap");
 
 /* Adds that of a part to `all`. */
 static void collect_gated(struct cuda_backend *c, struct cuda_put_off *all) {
