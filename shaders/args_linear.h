@@ -267,8 +267,8 @@ struct cargs_product {
     uint8_t launches_early, overlaps_previous;
     uint16_t n_consumers; /* of a block: consumer warps; after them the loaders, which copy weights,
                              then, without x_row, those that copy the input */
-    uint16_t n_turns; /* 1, or 2: half of the loaders have every second stage; so many warps copy
-                         the input */
+    uint16_t n_turns;     /* 2: two groups of loaders copy alternate stages, as do two warps of the
+                             input; 1: all stages are copied by the same warps */
     uint32_t stage_bytes;
     uint32_t x_row;  /* not 0: each slot's whole row of the input lies after the ring, x_row bytes
                         apart */

@@ -154,12 +154,12 @@ enum { N_RESIDUAL = 268, N_NEXT = 72 };
 
 struct residual {
     backend_weight *w, *norm, *post_norm, *next; /* next: of the product that adds it */
-    backend_buf *x, *to;                         /* to: what it is added to */
+    backend_buf *x;
     uint32_t n_rows;
 };
 
-/* A product, then one that adds its result; between: another op in between. out: the next one's
- * results, then the sum's rows. */
+/* A product, then one that adds its result to `to`; between: another op in between. out: the next
+ * one's results, then the sum's rows. */
 static void run_residual(backend *be, const struct residual *r, bool y_once, bool between,
                          const float *to, float *out) {
     const uint64_t n = (uint64_t)r->n_rows * N_RESIDUAL, n_next = (uint64_t)r->n_rows * N_NEXT;

@@ -66,7 +66,8 @@ static int decode_rows(struct cuda_backend *c, const struct cuda_weight *w, uint
                                  .written = (uint64_t)n * pitch * 2});
 }
 
-/* y (n_rows, n_out) = the sums of input rows first .. first + n_rows - 1, times scale. */
+/* y (n_rows, n_out) = the sums of input rows first .. first + n_rows - 1 and 16-bit weights, times
+ * scale. */
 static struct cuda_lt_product lt_product(struct cuda_backend *c, const struct cuda_weight *w,
                                          uint32_t first, uint32_t n_rows, float scale, float *y) {
     const uint32_t n_out = (uint32_t)w->base.n_out, n_in = (uint32_t)w->base.n_in;
@@ -81,6 +82,7 @@ static struct cuda_lt_product lt_product(struct cuda_backend *c, const struct cu
                                     .scale = scale};
 }
 
+/* The same of weights of any format, which it decodes in chunks. */
 static bool multiply_rows(struct cuda_backend *c, const struct cuda_weight *w, uint32_t first,
                           uint32_t n_rows, float scale, float *y) {
     const uint32_t n_out = (uint32_t)w->base.n_out, chunk = chunk_rows(c, w);
@@ -135,36 +137,36 @@ static bool multiply_pair(struct cuda_backend *c, const struct cuda_product *p, 
     if (fit < LEAST_PAIR_ROWS && fit < p->n_rows) return false;
     const uint32_t n_chunks = cuda_div_up(p->n_rows, fit < p->n_rows ? (uint32_t)fit : p->n_rows);
     const uint32_t chunk = cuda_div_up(p->n_rows, n_chunks);
-    /* Sums lie in the order of the weights in memory, as cuda_lt_product wants it. */
-    const uint32_t up = (uintptr_t)p->w->product < (uintptr_t)p->pair->product;
-    float *y[2] = {cuda_scratch(c, CUDA_SCRATCH_PAIR), NULL};
-    if (later) y[0] += (uint64_t)c->part.first * n_out;
-    y[1] = y[0] + (uint64_t)(later ? all : chunk) * n_out;
-    const struct cuda_weight *const w[2] = {up ? p->w : p->pair, up ? p->pair : p->w};
+    float *low = cuda_scratch(c, CUDA_SCRATCH_PAIR);
+    if (later) low += (uint64_t)c->part.first * n_out;
+    float *high = low + (uint64_t)(later ? all : chunk) * n_out;
+    /* Sums lie in the order of the weights in memory, as multiply_two wants it. */
+    const bool ascend = (uintptr_t)p->w->product < (uintptr_t)p->pair->product;
+    float *const y[2] = {ascend ? low : high, ascend ? high : low};
+    const struct cuda_weight *const w[2] = {p->w, p->pair};
     for (uint32_t at = 0; at < p->n_rows; at += chunk) {
         const uint32_t n = p->n_rows - at < chunk ? p->n_rows - at : chunk;
         if (!multiply_two(c, w, at, n, 1, y)) return false;
         if (later)
-            cuda_epilogue_later(c, p, y[!up], y[up]);
-        else if ((*rc = cuda_epilogue(c, p, at, n, y[!up], y[up])))
+            cuda_epilogue_later(c, p, y[0], y[1]);
+        else if ((*rc = cuda_epilogue(c, p, at, n, y[0], y[1])))
             return true;
     }
     return true;
 }
 
-/* May the scales be left to the next op? */
-static bool scales_later(const struct cuda_product *p) {
-    return p->y_once && has_only_scales(p) && p->w->base.n_out % 4 == 0;
+/* Can what reads p's result multiply it by the scales? It takes four values at once. */
+static bool can_leave_scales(const struct cuda_product *p) {
+    return has_only_scales(p) && p->w->base.n_out % 4 == 0;
 }
 
 /* Does the exchange that comes next (peer.c) multiply the sums by their scales? */
 static bool leaves_scales(struct cuda_backend *c, const struct cuda_product *p) {
     struct cargs_peer *out = cuda_announced(c, p);
-    const uint32_t n_out = (uint32_t)p->w->base.n_out;
-    if (!out || n_out % 4 != 0 || !has_only_scales(p)) return false;
+    if (!out || !can_leave_scales(p)) return false;
     out->row_scale = cuda_in_scales(c);
     out->scale = p->w->scale;
-    out->n_cols = n_out;
+    out->n_cols = (uint32_t)p->w->base.n_out;
     return true;
 }
 
@@ -189,7 +191,7 @@ bool cuda_large_product(struct cuda_backend *c, const struct cuda_product *p, in
     float scale = epilogue_scale(c, p);
     if (!multiply_rows(c, p->w, 0, p->n_rows, scale != 0 ? scale : 1, p->y)) return false;
     if (scale != 0 || leaves_scales(c, p)) return true;
-    if (scales_later(p))
+    if (p->y_once && can_leave_scales(p))
         cuda_epilogue_later(c, p, p->y, NULL);
     else
         *rc = cuda_epilogue(c, p, 0, p->n_rows, p->y, NULL);

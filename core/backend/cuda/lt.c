@@ -216,7 +216,8 @@ bool cuda_lt_product(struct cuda_backend *c, const struct cuda_lt_product *p) {
     const struct lt_plan *plan = find_plan(c->lt, p->n_out, p->n_in);
     const int bucket = find_bucket(p->n_rows), n = p->w2 ? 2 : 1;
     if (!plan || !plan->usable[n - 1][bucket]) return false;
-    if (n > 1 && ((uintptr_t)p->w2 < (uintptr_t)p->w || (uintptr_t)p->y2 < (uintptr_t)p->y))
+    if (n > 1 && ((uintptr_t)p->w2 < (uintptr_t)p->w || (uintptr_t)p->y2 < (uintptr_t)p->y ||
+                  (uintptr_t)p->y2 % 16 != 0))
         return false; /* not what was measured */
     if (!lt_multiply(c, p, plan->algo[n - 1][bucket])) return false;
     const uint64_t inputs = (uint64_t)p->n_rows * p->n_in * 2,
@@ -250,12 +251,13 @@ static void trial_free(struct cuda_backend *c, struct trial *t) {
 
 static bool trial_new(struct cuda_backend *c, const struct lt_plan *plan, uint32_t most_rows,
                       struct trial *t) {
-    uint64_t pitch = cuda_pitch(plan->n_in);
+    uint64_t pitch = cuda_pitch(plan->n_in), values = (uint64_t)most_rows * plan->n_out;
     uint64_t out = (plan->n_out + CUDA_TILE_ROWS - 1) / CUDA_TILE_ROWS * CUDA_TILE_ROWS;
-    const uint32_t n = plan->with_pairs ? 2 : 1;
-    *t = (struct trial){.w_bytes = out * pitch * 2,
-                        .x_bytes = most_rows * pitch * 2,
-                        .y_bytes = (uint64_t)n * most_rows * plan->n_out * 4};
+    const uint32_t n = plan->with_pairs ? 2 : 1; /* at once */
+    if (n > 1 && values < 2 * MOST_PAIRED)
+        values = values < MOST_PAIRED ? 2 * values : 2 * MOST_PAIRED;
+    *t = (struct trial){
+        .w_bytes = out * pitch * 2, .x_bytes = most_rows * pitch * 2, .y_bytes = values * 4};
     t->n_w = (cuda_cold_copies(t->w_bytes) + n - 1) / n * n;
     t->product = (struct cuda_lt_product){
         .n_out = plan->n_out, .n_in = plan->n_in, .y_pitch = plan->n_out, .scale = 1};
@@ -296,9 +298,10 @@ static bool probe(struct cuda_backend *c, const struct trial *t, const struct cu
 static bool has_reference_sums(struct cuda_backend *c, const struct trial *t, uint32_t n_rows,
                                float scale, const cublasLtMatmulAlgo_t algo[2]) {
     struct cuda_lt_product p = t->product;
+    const uint64_t values = (p.w2 ? (uint64_t)(p.y2 - p.y) : 0) + (uint64_t)n_rows * p.n_out;
     uint32_t wrong = 1;
     p.n_rows = n_rows, p.scale = scale;
-    if (cudaMemsetAsync(t->y, 0xff, t->y_bytes, c->stream) ||
+    if (cudaMemsetAsync(t->y, 0xff, values * 4, c->stream) ||
         cudaMemsetAsync(t->wrong, 0, sizeof(uint32_t), c->stream) || !lt_multiply(c, &p, algo) ||
         !probe(c, t, &p, p.w, p.y) || (p.w2 && !probe(c, t, &p, p.w2, p.y2)) ||
         cudaMemcpyAsync(&wrong, t->wrong, sizeof wrong, cudaMemcpyDeviceToHost, c->stream) ||

@@ -236,7 +236,9 @@ struct cuda_backend {
     struct cuda_part part; /* of the product that is being launched */
     struct cuda_deferred deferred;
     struct cuda_put_off put_off;
-    struct cargs_peer outgoing; /* the exchange of what the next product makes; x NULL: none */
+    /* The exchange of what the next product makes; x NULL: none. n_ranks 0: copies carry it beside
+     * the product after it, and it is only asked for its scales. */
+    struct cargs_peer outgoing;
     int (*end_capture)(struct cuda_backend *c); /* peer.c's last part of a capture, or NULL */
     struct cuda_loader loader;
     struct cuda_graph graphs[CUDA_MAX_GRAPHS];
