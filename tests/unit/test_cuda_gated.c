@@ -8,11 +8,11 @@
 
 #include <math.h>
 
-static err e;
-
 #ifdef INFERD_CUDA_STANDIN
 #include "core/backend/cuda/gemm_int.h"
 #include "shaders/cuda/kernels.h"
+
+static err e;
 
 enum { MOST_ROWS = 140, FFN_ROWS = 67 };
 
