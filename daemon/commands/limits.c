@@ -5,6 +5,7 @@
 
 #include "core/base/clock.h"
 #include "core/base/mem.h"
+#include "core/base/thread.h"
 
 #include <pthread.h>
 #include <sched.h>
@@ -134,23 +135,25 @@ static void *run_share(void *arg) {
     return NULL;
 }
 
-/* Seconds from the first beginning to the last end; 0 if a thread could not be started. */
-static double time_pass(struct share *shares, int n) {
+/* Seconds from the first beginning to the last end. */
+static int time_pass(struct share *shares, int n, double *seconds, err *e) {
     atomic_int n_missing = n;
-    int started = 0;
-    for (int i = 0; i < n; i++) {
-        shares[i].n_missing = &n_missing;
-        if (pthread_create(&shares[i].thread, NULL, run_share, &shares[i])) break;
-        started++;
+    int started = 0, rc = 0;
+    while (started < n && !rc) {
+        struct share *s = &shares[started];
+        s->n_missing = &n_missing;
+        rc = thread_start(&s->thread, run_share, s, "measures the machine's limits", e);
+        if (!rc) started++;
     }
-    if (started < n) atomic_store(&n_missing, 0);
+    if (rc) atomic_store(&n_missing, 0);
     uint64_t begin_ns = UINT64_MAX, end_ns = 0;
     for (int i = 0; i < started; i++) {
         pthread_join(shares[i].thread, NULL);
         if (shares[i].begin_ns < begin_ns) begin_ns = shares[i].begin_ns;
         if (shares[i].end_ns > end_ns) end_ns = shares[i].end_ns;
     }
-    return started == n ? (double)(end_ns - begin_ns) * 1e-9 : 0;
+    *seconds = (double)(end_ns - begin_ns) * 1e-9;
+    return rc;
 }
 
 /* Seconds of the best of several passes of n threads like first, each with its part of the data. */
@@ -163,8 +166,8 @@ static int best_pass(const struct share *first, int n, int n_passes, double *sec
         if (first->data) shares[i].data = first->data + (size_t)i * first->bytes;
     }
     for (int i = 0; i < n_passes && !rc; i++) {
-        double s = time_pass(shares, n);
-        if (s <= 0) rc = err_set(e, ERR_IO, "cannot start %d threads", n);
+        double s = 0;
+        rc = time_pass(shares, n, &s, e);
         if (*seconds == 0 || s < *seconds) *seconds = s;
     }
     free(shares);
