@@ -1,7 +1,8 @@
 /* resume.c - the list of streams that can be resumed, see resume.h. Owns the streams that are kept.
  * If the wanted stream still has its old connection (the network cut it and this side has not
  * noticed), the request shuts that connection down and waits: a job that looks again when it is
- * notified. */
+ * notified. Of several requests the latest gets the stream: it shuts down that of one that waits,
+ * too, whose client then tries again if it is still there. */
 #include "api/generate/resume.h"
 
 #include "api/http/auth.h"
@@ -148,6 +149,7 @@ struct taker {
     struct request *request;
     char id[48];
     uint64_t after;
+    bool waits; /* has become the stream's waiter; a later request may replace it */
 };
 
 /* Only at the same route: it was checked for what the stream needs (a draining server resumes
@@ -158,24 +160,31 @@ static bool may_take(const struct resumable *k, const struct request *r) {
     return k->key ? key && strcmp(k->key, key) == 0 : !key;
 }
 
+static void shut_down(const struct request *r) {
+    if (r->watched.fd >= 0) shutdown(r->watched.fd, SHUT_RDWR);
+}
+
 /* The stream, now attached to the request. NULL: *lives tells whether it exists and still has its
  * old connection. */
-static struct resumable *take_stream(const struct taker *w, bool *lives) {
+static struct resumable *take_stream(struct taker *w, bool *lives) {
     resume *s = w->list;
     struct resumable *k;
     pthread_mutex_lock(&s->lock);
     for (k = s->first; k; k = k->next)
         if (strcmp(k->id, w->id) == 0 && may_take(k, w->request)) break;
+    if (k && w->waits && k->waiter != w->request) k = NULL; /* a later request came */
     *lives = k != NULL;
-    if (k && (k->waiter && k->waiter != w->request)) {
-        *lives = false; /* another request came first */
-        k = NULL;
-    } else if (k && k->request) {
-        if (!k->waiter)
+    if (k && !w->waits && k->waiter) {
+        shut_down(k->waiter);
+        watch_notify(&k->waiter->watched);
+    }
+    if (k && k->request) {
+        if (!w->waits)
             log_info("request %s takes over the stream of request %s, whose connection is closed",
                      w->request->id, k->request->id);
         k->waiter = w->request;
-        if (k->request->watched.fd >= 0) shutdown(k->request->watched.fd, SHUT_RDWR);
+        w->waits = true;
+        shut_down(k->request);
         k = NULL;
     } else if (k) {
         unlink_stream(s, k);

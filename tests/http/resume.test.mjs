@@ -133,6 +133,41 @@ test("an ended stream can be read again; a stream with a live connection is take
   await reader.cancel().catch(() => {});
 });
 
+// Status 0: the connection was closed before an answer.
+const resumed = (id) =>
+  new Promise((resolve) => {
+    const headers = { "Content-Type": "application/json", "Last-Event-ID": id };
+    const request = http.request(`${server.url}/v1/chat/completions`, { method: "POST", headers }, (response) => {
+      let text = "";
+      response.setEncoding("utf8");
+      response.on("data", (d) => (text += d));
+      response.on("error", () => {}).on("close", () => resolve({ status: response.statusCode, text }));
+    });
+    request.on("error", () => resolve({ status: 0, text: "" }));
+    request.end("{}");
+  });
+
+test("of several requests that want a live stream one gets the rest; none hears that it is gone", async () => {
+  const body = { ...ask, max_tokens: 400, ignore_eos: true };
+  const whole = frames((await cut(body, {}, all)).text);
+  for (let round = 0; round < 5; round++) {
+    const old = await post(server, "/v1/chat/completions", body);
+    const reader = old.body.getReader();
+    let begun = "";
+    while (begun.split("\n\n").length < 5) begun += new TextDecoder().decode((await reader.read()).value);
+    const first = frames(begun);
+    const got = await Promise.all(Array.from({ length: 6 }, () => resumed(first.at(-1).id)));
+    assert.deepEqual(
+      got.filter((r) => r.status !== 0 && r.status !== 200),
+      [],
+    );
+    const complete = got.map((r) => frames(r.text)).filter((list) => list.at(-1)?.data === "[DONE]");
+    assert.ok(complete.length > 0, "one gets the rest");
+    for (const rest of complete) assert.equal(said(rest), said(whole.slice(first.length)));
+    await reader.cancel().catch(() => {});
+  }
+});
+
 test("unknown streams are 404", async () => {
   for (const id of ["chatcmpl-0:1", "nonsense", "a:b", ":", "chatcmpl-1:99999999999999999999999"]) {
     const r = await post(server, "/v1/chat/completions", {}, { headers: { "Last-Event-ID": id } });
