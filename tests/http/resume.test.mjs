@@ -10,28 +10,40 @@ before(async () => {
 });
 after(() => server.stop());
 
-// Reads the stream until `enough(text so far)` is true, then closes the connection. Returns everything received.
+// Reads the stream until `enough(text so far)` is true, then closes the connection. Returns everything received;
+// status 0: the server closed the connection before an answer.
 function cut(body, headers, enough, path = "/v1/chat/completions") {
   return new Promise((resolve, reject) => {
+    const got = { status: 0, text: "" };
     const request = http.request(
       server.url + path,
       { method: "POST", headers: { "Content-Type": "application/json", ...headers } },
       (response) => {
-        let text = "";
+        got.status = response.statusCode;
         response.setEncoding("utf8");
-        const end = () => resolve({ status: response.statusCode, text });
         response.on("data", (d) => {
-          text += d;
-          if (enough(text)) request.destroy();
+          got.text += d;
+          if (enough(got.text)) request.destroy();
         });
-        response.on("close", end);
+        response.on("close", () => resolve(got));
       },
     );
-    request.on("error", (e) => (e.code === "ECONNRESET" ? undefined : reject(e)));
+    request.on("error", (e) => {
+      if (e.code !== "ECONNRESET") reject(e);
+      else if (!got.status) resolve(got);
+    });
     request.end(JSON.stringify(body));
   });
 }
 const all = () => false;
+
+// A stream whose connection stays open and is not read any more, after its first frames.
+async function live(body, headers) {
+  const reader = (await post(server, "/v1/chat/completions", body, { headers })).body.getReader();
+  let text = "";
+  while (text.split("\n\n").length < 5) text += new TextDecoder().decode((await reader.read()).value);
+  return { reader, first: frames(text) };
+}
 
 // Complete frames with their ids; a truncated last one is dropped, as clients do.
 function frames(text) {
@@ -119,11 +131,8 @@ test("an ended stream can be read again; a stream with a live connection is take
 
   // The old connection stays open and is not read any more; the log tells who closes it.
   const long = { ...ask, max_tokens: 6000, ignore_eos: true };
-  const old = await post(server, "/v1/chat/completions", long, { headers: { "X-Request-Id": "old-reader" } });
-  const reader = old.body.getReader();
-  let begun = "";
-  while (begun.split("\n\n").length < 5) begun += new TextDecoder().decode((await reader.read()).value);
-  const last = frames(begun).at(-1).id;
+  const { reader, first } = await live(long, { "X-Request-Id": "old-reader" });
+  const last = first.at(-1).id;
   const taker = { "Last-Event-ID": last, "X-Request-Id": "new-reader" };
   const { status, text: more } = await cut({}, taker, (t) => t.split("\n\n").length > 50);
   assert.equal(status, 200);
@@ -133,30 +142,13 @@ test("an ended stream can be read again; a stream with a live connection is take
   await reader.cancel().catch(() => {});
 });
 
-// Status 0: the connection was closed before an answer.
-const resumed = (id) =>
-  new Promise((resolve) => {
-    const headers = { "Content-Type": "application/json", "Last-Event-ID": id };
-    const request = http.request(`${server.url}/v1/chat/completions`, { method: "POST", headers }, (response) => {
-      let text = "";
-      response.setEncoding("utf8");
-      response.on("data", (d) => (text += d));
-      response.on("error", () => {}).on("close", () => resolve({ status: response.statusCode, text }));
-    });
-    request.on("error", () => resolve({ status: 0, text: "" }));
-    request.end("{}");
-  });
-
 test("of several requests that want a live stream one gets the rest; none hears that it is gone", async () => {
   const body = { ...ask, max_tokens: 400, ignore_eos: true };
   const whole = frames((await cut(body, {}, all)).text);
   for (let round = 0; round < 5; round++) {
-    const old = await post(server, "/v1/chat/completions", body);
-    const reader = old.body.getReader();
-    let begun = "";
-    while (begun.split("\n\n").length < 5) begun += new TextDecoder().decode((await reader.read()).value);
-    const first = frames(begun);
-    const got = await Promise.all(Array.from({ length: 6 }, () => resumed(first.at(-1).id)));
+    const { reader, first } = await live(body);
+    const header = { "Last-Event-ID": first.at(-1).id };
+    const got = await Promise.all(Array.from({ length: 6 }, () => cut({}, header, all)));
     assert.deepEqual(
       got.filter((r) => r.status !== 0 && r.status !== 200),
       [],
