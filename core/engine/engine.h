@@ -411,6 +411,7 @@ struct engine_stats {
     struct engine_histogram answer_time; /* of sequences that ended by themselves */
     bool healthy;                        /* false: the backend failed; readiness goes red */
 };
+/* As of the last step; a sequence that ended is counted from before its last event. */
 void engine_stats_get(engine *en, struct engine_stats *out);
 /* A place for a running sequence, as of the last step. A sequence keeps its place from its first
  * admission to its end, also while it is preempted. */

@@ -249,7 +249,7 @@ struct engine {
     struct pace pace;       /* used when config.prefill_chunk is 0 */
     struct engine_stream *live, *reap; /* in the scheduler; final, with the worker's reference */
     uint64_t next_deadline_ns;         /* not after any live sequence's; 0: none has one */
-    struct engine_stats totals;        /* published to stats after each step */
+    struct engine_stats totals;        /* published to stats by stats_publish */
     struct engine_stream **places;     /* (config.max_sequences) admitted ones; NULL: free */
     err failure;                       /* code != 0: the device failed, nothing runs any more */
     uint64_t first_recovery_ns;        /* of the n_recoveries that count */
@@ -362,7 +362,8 @@ int stats_places_init(engine *en); /* ERR_NOMEM */
 /* Worker: gives an admitted sequence a place if one is free; takes it back. */
 void stats_place(engine *en, struct engine_stream *st);
 void stats_unplace(engine *en, struct engine_stream *st);
-/* Worker: makes the totals and places visible to engine_stats_get and engine_places_get. */
+/* Worker: makes the totals and places visible to engine_stats_get and engine_places_get: after each
+ * step, and before a sequence's last event. */
 void stats_publish(engine *en);
 
 /* ---- params.c ---- */

@@ -35,7 +35,8 @@ static void note_sampling(engine *en, struct engine_stream *st, uint64_t now) {
     en->delivering_ns = now;
 }
 
-/* Ends a sequence: its blocks are freed now, its memory between steps. */
+/* Ends a sequence: its blocks are freed now, its memory between steps. It is counted before its
+ * reader is told: who has an answer finds it in the metrics. */
 static void finish_stream(engine *en, struct engine_stream *st, enum engine_finish how,
                           const err *error) {
     if (st->finished) return;
@@ -57,6 +58,7 @@ static void finish_stream(engine *en, struct engine_stream *st, enum engine_fini
     en->totals.requests_total[how]++;
     if (how == ENGINE_FINISH_STOP || how == ENGINE_FINISH_LENGTH)
         stats_observe(&en->totals.answer_time, (double)(clock_now_ns() - st->submit_ns) * 1e-9);
+    stats_publish(en);
     stream_push_final(st, how, error);
     st->reap_next = en->reap;
     en->reap = st;

@@ -237,6 +237,32 @@ static void cancels_over_a_real_model(void) {
     engine_close(en);
 }
 
+/* Who has an answer finds it counted. */
+static void answers_are_counted_before_their_end(void) {
+    struct engine_config c = base_config();
+    struct engine_stats s;
+    struct reading *r = calloc(1, sizeof *r);
+    engine *en = kit_open(&c);
+    uint64_t n_prompt = 0, n_generated = 0;
+    for (uint64_t n = 1; n <= 200; n++) {
+        struct engine_request q = requests[n % N_REQUESTS];
+        q.n_prompt = 1 + n % 8;
+        q.params.max_tokens = 1 + n % 2;
+        memset(r, 0, sizeof *r);
+        kit_submit(en, &q, &r->stream);
+        read_all(r, 1, &bell);
+        engine_stats_get(en, &s);
+        free_all(r, 1);
+        n_prompt += q.n_prompt;
+        n_generated += r->final.n_generated;
+        CHECK(s.requests_total[ENGINE_FINISH_STOP] + s.requests_total[ENGINE_FINISH_LENGTH] == n);
+        CHECK(s.prompt_tokens_total == n_prompt && s.generated_tokens_total == n_generated);
+        CHECK(s.running == 0 && s.waiting == 0 && s.answer_time.count == n);
+    }
+    free(r);
+    kit_close(en);
+}
+
 /* What the places tell of one sequence, once it waits for its reader. */
 static struct engine_place place_at_rest(engine *en, uint32_t n) {
     struct engine_place places[32], found = {0};
@@ -328,6 +354,7 @@ int main(int argc, char **argv) {
     RUN(same_as_a_choice);
     RUN(prompt_logprobs_are_those_of_answers);
     RUN(cancels_over_a_real_model);
+    RUN(answers_are_counted_before_their_end);
     RUN(places_tell_what_runs);
     RUN(the_same_on_two_ranks);
     if (argc <= 1) unlink(model_path);

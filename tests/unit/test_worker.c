@@ -360,7 +360,7 @@ static void decode_steps_are_foreseen(void) {
     free_all(r, N);
     for (int i = 0; i < N; i++)
         check_reading(&r[i], &jobs[i], 0);
-    fake_check_ended(en); /* first: the worker publishes its counters after the last event */
+    fake_check_ended(en); /* first: a step is counted after its events */
     engine_stats_get(en, &stats);
     guesses = atomic_load(&fake_guesses) - guesses,
     right = atomic_load(&fake_right_guesses) - right;
@@ -449,7 +449,7 @@ static void failure_ends_all_and_refuses(int code) {
     }
     CHECK(failed > 0);
     CHECK(engine_submit(en, &jobs[0].req, &r[0].stream, &e) == code);
-    fake_check_ended(en); /* first: the worker publishes its counters after the last event */
+    fake_check_ended(en); /* first: a step is counted after its events */
     engine_stats_get(en, &stats);
     CHECK(!stats.healthy && stats.running == 0);
     atomic_store(&fake_change_at, 0);
