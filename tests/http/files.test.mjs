@@ -171,7 +171,7 @@ async function serveAs(folder, args, use) {
     stderr = "";
   child.stdout.on("data", (d) => (stdout += d));
   child.stderr.on("data", (d) => (stderr += d));
-  const ended = new Promise((resolve) => child.on("exit", (code, signal) => resolve({ code, signal })));
+  const ended = new Promise((resolve) => child.on("close", (code, signal) => resolve({ code, signal })));
   const limit = setTimeout(() => child.kill("SIGKILL"), 300_000);
   const url = await until(
     () => (child.exitCode !== null ? assert.fail(stderr) : /http:\/\/\S+/.exec(stdout)?.[0]),

@@ -28,7 +28,7 @@ async function start() {
   processes.add(p);
   child.stdout.on("data", (d) => (p.stdout += d));
   child.stderr.on("data", (d) => (p.stderr += d));
-  p.ended = new Promise((resolve) => child.on("exit", (code) => resolve((p.exited = code ?? -1))));
+  p.ended = new Promise((resolve) => child.on("close", (code) => resolve((p.exited = code ?? -1))));
   await until(() => p.stdout.includes("serving") || p.exited !== null, "the process serves");
   assert.equal(p.exited, null, p.stderr);
   return p;

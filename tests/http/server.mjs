@@ -65,7 +65,8 @@ export async function startServer(flags = [], models = [demo], under = []) {
 async function launch(server, command) {
   const child = spawn(command[0], command.slice(1), { stdio: ["ignore", "pipe", "pipe"] });
   server.child = child;
-  server.exited = new Promise((resolve) => child.on("exit", (code, signal) => resolve({ code, signal })));
+  // "close", not "exit": that can come before the last of its log.
+  server.exited = new Promise((resolve) => child.on("close", (code, signal) => resolve({ code, signal })));
   child.stderr.on("data", (d) => (server.stderr += d));
   const limit = setTimeout(() => child.kill("SIGKILL"), lifetimeMs);
   limit.unref();

@@ -170,7 +170,7 @@ test("a reload changes the certificate for new connections; a stream goes on; a 
     `${server.url}/v1/completions`,
   ]);
   let text = "";
-  const ended = new Promise((resolve) => stream.on("exit", resolve));
+  const ended = new Promise((resolve) => stream.on("close", resolve));
   stream.stdout.on("data", (d) => (text += d));
   await until(() => text.includes("data:"), "the stream begins");
   assert.equal(await served(), "first");
